@@ -1,0 +1,64 @@
+"""Saccade: train, see, compare and ship sequence models built on attention.
+
+    import saccade
+    run = saccade.load("runs/demo")
+    run.translate(["Tuesday, March 4, 2031"], beam=4)
+
+Names are imported on first use, so that `saccade --help` need not wait for torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from saccade import parts
+    from saccade.api import Run, load, train
+    from saccade.errors import ConfigError, DataError, RunError, SaccadeError
+    from saccade.notes import capture
+    from saccade.recipe import Recipe, read_recipe
+    from saccade.view.maps import AttentionMaps
+
+_HOME = {
+    "AttentionMaps": "saccade.view.maps",
+    "ConfigError": "saccade.errors",
+    "DataError": "saccade.errors",
+    "Recipe": "saccade.recipe",
+    "Run": "saccade.api",
+    "RunError": "saccade.errors",
+    "SaccadeError": "saccade.errors",
+    "capture": "saccade.notes",
+    "load": "saccade.api",
+    "parts": "",
+    "read_recipe": "saccade.recipe",
+    "train": "saccade.api",
+}
+
+__all__ = [
+    "AttentionMaps",
+    "ConfigError",
+    "DataError",
+    "Recipe",
+    "Run",
+    "RunError",
+    "SaccadeError",
+    "capture",
+    "load",
+    "parts",
+    "read_recipe",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'saccade' has no attribute '{name}'")
+    home = _HOME[name]
+    return (
+        getattr(importlib.import_module(home), name) if home else importlib.import_module(f"saccade.{name}")
+    )
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,340 @@
+"""TOML files → typed, frozen config. A slot of the config is filled by a Choice: a kind and its options.
+
+The options of a kind are the keyword-only parameters of its class, so a part's signature is its schema.
+What remains of the signature is wiring (dim, causal, …), asked for by name and given by whoever builds it.
+A parameter such as `self_` is the key `self`: a trailing underscore only keeps Python content.
+"""
+
+import difflib
+import functools
+import inspect
+import tomllib
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
+
+from saccade.errors import ConfigError, Refusal
+
+T = TypeVar("T")
+
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The end of an error message: the likeliest name, or all of them."""
+    words = sorted(words)
+    best = difflib.get_close_matches(word, words, 1)
+    return f"; did you mean '{best[0]}'?" if best else f" (known: {', '.join(words) or 'none'})"
+
+
+# ── the typed side ────────────────────────────────────────────────────────────────────────────────
+
+
+class Config(BaseModel):
+    """A frozen table of the config. Unknown keys, wrong types and NaN are errors."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", validate_default=True, allow_inf_nan=False
+    )
+    owner: ClassVar[str] = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_names(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        unknown = [key for key in data if key not in cls.model_fields]
+        if unknown:
+            raise _errors({(k,): f"unknown key{cls.owner}" + nearest(k, cls.model_fields) for k in unknown})
+        return {key: _with_kind(value, cls.model_fields[key]) for key, value in data.items()}
+
+
+def _errors(reasons: Mapping[tuple[str | int, ...], str]) -> ValidationError:
+    details = [
+        InitErrorDetails(type=PydanticCustomError("saccade", "{text}", {"text": text}), loc=place, input=None)
+        for place, text in reasons.items()
+    ]
+    return ValidationError.from_exception_data("config", details)
+
+
+def _wrong(text: str) -> PydanticCustomError:
+    return PydanticCustomError("saccade", "{text}", {"text": text})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A named filling of a slot, with its options. `build` makes the part."""
+
+    kind: str
+    part: Callable[..., Any]
+    options: Mapping[str, Any]
+
+    def __call__(self, *args: Any, **wiring: Any) -> Any:
+        return self.part(*args, **wiring, **{p: self.options[key] for p, key in _options(self.part).items()})
+
+
+class Slot:
+    """Metadata of an annotation: `Annotated[Callable[..., Norm], Slot(NORMS)]`."""
+
+    def __init__(self, table: Mapping[str, Callable[..., Any]]):
+        self.table = table
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.fill)
+
+    def kind_of(self, default: Any) -> str:
+        """The kind of a default, written in Python as a class of the table."""
+        if isinstance(default, Choice):
+            return default.kind
+        return next(kind for kind, part in self.table.items() if part is default)
+
+    def fill(self, value: Any) -> Choice:
+        if isinstance(value, Choice):
+            return value
+        if callable(value):
+            value = self.kind_of(value)
+        if isinstance(value, str):
+            value = {"kind": value}
+        if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+            raise _wrong(f"expected one of {', '.join(self.table)}, or a table with 'kind'; got {value!r}")
+        kind, given = value["kind"], {k: v for k, v in value.items() if k != "kind"}
+        if kind not in self.table:
+            raise _wrong(f"unknown kind '{kind}'" + nearest(kind, self.table))
+        options = schema(kind, self.table[kind]).model_validate(given)
+        return Choice(
+            kind, self.table[kind], {name: getattr(options, name) for name in type(options).model_fields}
+        )
+
+
+def _slot(field: FieldInfo) -> Slot | None:
+    return next((m for m in field.metadata if isinstance(m, Slot)), None)
+
+
+def _with_kind(value: Any, field: FieldInfo) -> Any:
+    """`norm.eps = 1e-3` alone means the default kind with another option."""
+    slot = _slot(field)
+    if slot and isinstance(value, dict) and "kind" not in value and not field.is_required():
+        return {"kind": slot.kind_of(field.default)} | value
+    return value
+
+
+def _parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(part).parameters
+
+
+@functools.cache
+def _options(part: Callable[..., Any]) -> dict[str, str]:
+    """Parameter → config key."""
+    return {p.name: p.name.rstrip("_") for p in _parameters(part).values() if p.kind is p.KEYWORD_ONLY}
+
+
+@functools.cache
+def wiring(part: Callable[..., Any]) -> tuple[str, ...]:
+    """The names a part asks its site for."""
+    return tuple(p.name for p in _parameters(part).values() if p.kind is p.POSITIONAL_OR_KEYWORD)
+
+
+@functools.cache
+def schema(kind: str, part: Callable[..., Any]) -> type[Config]:
+    """The options of a part as a config, made from its signature."""
+    init = part.__init__ if inspect.isclass(part) else part
+    hints = typing.get_type_hints(init, include_extras=True)
+    parameters = _parameters(part)
+    fields: dict[str, Any] = {
+        key: (hints[p], ... if parameters[p].default is inspect.Parameter.empty else parameters[p].default)
+        for p, key in _options(part).items()
+    }
+    made = create_model(kind, __base__=Config, **fields)
+    made.owner = f" of '{kind}'"
+    return made
+
+
+def build(factory: Callable[..., T], at: str, /, **site: Any) -> T:
+    """Make a part: give it what it asks for of the site's wiring. A refusal is passed on with its key."""
+    part = factory.part if isinstance(factory, Choice) else factory
+    asked = wiring(part.func if isinstance(part, functools.partial) else part)
+    try:
+        return factory(**{name: site[name] for name in asked if name in site})
+    except Refusal as refusal:
+        raise Refusal(refusal.reason, (at, *refusal.key)) from None
+
+
+def plain(value: Any) -> Any:
+    """What TOML and JSON can hold."""
+    if isinstance(value, Config):
+        return {name: plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, Choice):
+        return {"kind": value.kind} | {name: plain(option) for name, option in value.options.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+def leaves(tree: Any, key: str = "") -> dict[str, Any]:
+    """Dotted key → value; arrays are values."""
+    if not isinstance(tree, dict):
+        return {key: tree}
+    return {
+        k: v for name, sub in tree.items() for k, v in leaves(sub, f"{key}.{name}" if key else name).items()
+    }
+
+
+# ── the layers: files below, flags above; every value knows where it comes from ─────────────────────
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value and who gave it: a file or a flag."""
+
+    value: Any
+    origin: str
+
+
+def _given(tree: Any, origin: str) -> Any:
+    if isinstance(tree, dict):
+        return {key: _given(value, origin) for key, value in tree.items()}
+    return Given(tuple(tree) if isinstance(tree, list) else tree, origin)
+
+
+def _values(tree: Any) -> Any:
+    return {k: _values(v) for k, v in tree.items()} if isinstance(tree, dict) else tree.value
+
+
+def merge(base: Any, over: Any) -> Any:
+    """Tables merge, arrays replace, and a new kind forgets the options of the old one."""
+    if isinstance(base, Given) and isinstance(base.value, str) and isinstance(over, dict):
+        base = {"kind": base}
+    if not (isinstance(base, dict) and isinstance(over, dict)):
+        return over
+    if "kind" in over and "kind" in base and _values(over["kind"]) != _values(base["kind"]):
+        return over
+    return base | {key: merge(base[key], value) if key in base else value for key, value in over.items()}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A config, and for each dotted key that someone gave, who."""
+
+    config: Any
+    origins: dict[str, str]
+
+
+def resolve(
+    root: type[Config], layers: Sequence[Any], spread: Callable[[Any], Any] = lambda tree: tree
+) -> Resolved:
+    """Merge the layers (the last wins), spread what lies under several keys, check everything."""
+    tree = spread(functools.reduce(merge, layers, {}))
+    try:
+        config = root.model_validate(_values(tree))
+    except ValidationError as error:
+        raise ConfigError("\n".join(_sentence(e) for e in error.errors())) from None
+    return Resolved(config, {key: given.origin for key, given in leaves(tree).items()})
+
+
+EXPECTED = {
+    "int_type": "expected a whole number",
+    "int_from_float": "expected a whole number",
+    "float_type": "expected a number",
+    "bool_type": "expected true or false",
+    "string_type": "expected text in quotes",
+    "tuple_type": "expected an array in brackets",
+    "dict_type": "expected a table",
+    "model_type": "expected a table",
+    "missing": "is missing; add it to the file, or give it with --set KEY=VALUE",
+    "finite_number": "expected a finite number",
+}
+
+
+def _sentence(error: Any) -> str:
+    key = ".".join(map(str, error["loc"]))
+    if error["type"] == "saccade":
+        return f"{key}: {error['msg']}"
+    if error["type"] == "missing":
+        return f"{key}: {EXPECTED['missing']}"
+    text = EXPECTED.get(error["type"]) or error["msg"].replace("Input should be", "expected")
+    return f"{key}: {text}, got {error['input']!r}"
+
+
+# ── reading files and flags ───────────────────────────────────────────────────────────────────────
+
+
+def preset_names() -> list[str]:
+    return sorted(
+        f.name[:-5] for f in resources.files("saccade.presets").iterdir() if f.name.endswith(".toml")
+    )
+
+
+def _parse(text: str, name: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not valid TOML: {error}") from None
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        near = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        hint = nearest(path.name, [*near, *preset_names()])
+        raise ConfigError(f"{path}: there is no such recipe or preset{hint}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as a recipe: {error}") from None
+
+
+def file_layers(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) -> list[Any]:
+    """The layers of a recipe (a path) or preset (a bare name), what it extends first."""
+    path = folder / name
+    if name in preset_names():
+        origin, text = (
+            f"preset {name}",
+            (resources.files("saccade.presets") / f"{name}.toml").read_text("utf-8"),
+        )
+    else:
+        origin, text = str(path), _read_file(path)
+    if origin in seen:
+        raise ConfigError(f"{origin}: extends itself by way of {' → '.join(seen)}")
+    tree = _parse(text, origin)
+    extends = tree.pop("extends", [])
+    below = [extends] if isinstance(extends, str) else extends
+    if not isinstance(below, list) or not all(isinstance(b, str) for b in below):
+        raise ConfigError(f"{origin}: extends: expected a name or an array of names, got {extends!r}")
+    layers = [layer for b in below for layer in file_layers(b, path.parent, (*seen, origin))]
+    return [*layers, _given(tree, origin)]
+
+
+def flag_layer(text: str) -> Any:
+    """`model.encoder.depth=6` → a layer. A value that is not TOML is taken as text."""
+    key, equals, value = text.partition("=")
+    names = key.strip().split(".")
+    if not equals or not all(names):
+        raise ConfigError(f"--set {text}: expected KEY=VALUE, such as --set model.encoder.depth=6")
+    try:
+        parsed = tomllib.loads(f"value = {value.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    tree: Any = parsed
+    for name in reversed(names):
+        tree = {name: tree}
+    return _given(tree, f"--set {key.strip()}")
+
+
+def python_layer(tree: Mapping[str, Any], origin: str = "Python") -> Any:
+    """A layer from a nested dict."""
+    return _given(dict(tree), origin)
+
+
+def to_toml(config: Config) -> str:
+    return tomli_w.dumps(plain(config))

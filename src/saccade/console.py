@@ -1,0 +1,41 @@
+"""Talking to people: always on stderr, in colour only where a terminal wants it."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import Progress
+
+T = TypeVar("T")
+
+EVERY = 10.0  # seconds between plain lines
+
+
+def console() -> Console:
+    """rich obeys NO_COLOR, TERM and pipes by itself."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def track(items: Iterable[T], total: int, label: str) -> Iterator[T]:
+    """Pass items on and show how far we are: a bar on a terminal, else a line every few seconds."""
+    screen = console()
+    if screen.is_terminal:
+        with Progress(console=screen, transient=True) as bar:
+            yield from bar.track(items, total=total, description=label)
+        return
+    began = told = time.monotonic()
+    for count, item in enumerate(items, 1):
+        yield item
+        now = time.monotonic()
+        if now - told > EVERY and count < total:
+            screen.print(
+                f"{label}: {count:,} of {total:,}, {clock((now - began) / count * (total - count))} left"
+            )
+            told = now

@@ -1,0 +1,1 @@
+"""Data: reading, tokenising and batching. No model in sight."""

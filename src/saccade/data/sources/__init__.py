@@ -1,0 +1,61 @@
+"""Where parallel text comes from: one file a format, and the table that names them."""
+
+from dataclasses import dataclass
+
+from saccade.data.generated import Copy, Dates, Reverse, Sort
+from saccade.data.sources.jsonl import Jsonl
+from saccade.data.sources.nothing import Nothing
+from saccade.data.sources.pairs import Pairs
+from saccade.data.sources.rows import Fault, Pair, Source
+from saccade.data.sources.tsv import Tsv
+from saccade.errors import DataError
+
+__all__ = ["SOURCES", "Fault", "Loaded", "Nothing", "Pair", "Source", "load"]
+
+SOURCES: dict[str, type] = {
+    "pairs": Pairs,
+    "tsv": Tsv,
+    "jsonl": Jsonl,
+    "dates": Dates,
+    "copy": Copy,
+    "reverse": Reverse,
+    "sort": Sort,
+    "nothing": Nothing,
+}
+
+_FAULTS_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The usable pairs of a source, and how many rows were left out."""
+
+    pairs: list[Pair]
+    faults: int
+
+
+def load(source: Source, *, skip_bad: bool) -> Loaded:
+    """Read a whole source; bad rows are left out and counted if `skip_bad`, else a DataError lists them."""
+    pairs: list[Pair] = []
+    shown: list[Fault] = []
+    faults = 0
+    for row in source.rows():
+        if isinstance(row, Pair):
+            pairs.append(row)
+            continue
+        faults += 1
+        if len(shown) < _FAULTS_SHOWN:
+            shown.append(row)
+    if faults and not skip_bad:
+        raise DataError(_listing(shown, faults, faults + len(pairs)))
+    return Loaded(pairs, faults)
+
+
+def _listing(shown: list[Fault], faults: int, rows: int) -> str:
+    lines = [str(fault) for fault in shown]
+    if faults > len(shown):
+        lines.append(f"... and {faults - len(shown):,} more")
+    lines.append(
+        f"{faults:,} of {rows:,} rows are bad; mend them, or set `data.skip_bad = true` to leave them out"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,241 @@
+"""Tokenizers: raw text → ids → raw text. The first four ids mean the same in every vocabulary.
+
+A kind is a class built with its options; `learn(texts)` gives a Tokenizer, which writes itself into the run as one
+file and is used everywhere after. sentencepiece's default normaliser changes some text (double spaces, ligatures,
+decomposed accents): `normalizer = "identity"` leaves it alone.
+"""
+
+import io
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Literal, Protocol
+
+from saccade.config import Count, Slot
+from saccade.errors import DataError, RunError
+
+PAD, UNKNOWN, START, END = 0, 1, 2, 3
+SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
+THREADS = 4  # fixed: sentencepiece's result depends on it
+MOST_TEXTS = 2_000_000  # sentencepiece learns nothing from more, and needs the memory
+
+
+class Tokenizer(Protocol):
+    """A learned tokenizer. `encode` adds no special ids; `decode` leaves them out."""
+
+    size: int
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """What each id shows: a leading space begins a word."""
+        ...
+
+    def dump(self) -> bytes: ...
+
+
+class Kind(Protocol):
+    """A way to make tokenizers."""
+
+    def learn(self, texts: Iterable[str]) -> Tokenizer: ...
+    def read(self, data: bytes) -> Tokenizer: ...
+
+
+# ── sentencepiece ─────────────────────────────────────────────────────────────────────────────────
+
+
+class SentencePiece:
+    """A learned sentencepiece model (Kudo & Richardson 2018)."""
+
+    def __init__(self, proto: bytes):
+        import sentencepiece
+
+        self._proto = proto
+        self._model = sentencepiece.SentencePieceProcessor()
+        self._model.LoadFromSerializedProto(proto)
+        self.size: int = self._model.GetPieceSize()
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return self._model.EncodeAsIds(list(texts)) if texts else []
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._model.DecodeIds([i for i in ids if i not in (PAD, START, END)])
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [SPECIAL[i] if i < len(SPECIAL) else self._model.IdToPiece(i).replace("▁", " ") for i in ids]
+
+    def dump(self) -> bytes:
+        return self._proto
+
+
+class SentencePieces:
+    """Pieces learned by sentencepiece: `bpe` (Sennrich, Haddow & Birch 2016) or `unigram` (Kudo 2018)."""
+
+    def __init__(
+        self,
+        *,
+        algorithm: Literal["bpe", "unigram"] = "bpe",
+        size: Count = 8000,
+        normalizer: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = "nmt_nfkc",
+        split_digits: bool = False,
+        byte_fallback: bool = False,
+    ):
+        self.algorithm, self.size, self.normalizer = algorithm, size, normalizer
+        self.split_digits, self.byte_fallback = split_digits, byte_fallback
+
+    def learn(self, texts: Iterable[str]) -> Tokenizer:
+        import sentencepiece
+
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.Train(
+                sentence_iterator=itertools.islice(texts, MOST_TEXTS),
+                model_writer=model,
+                model_type=self.algorithm,
+                vocab_size=self.size,
+                hard_vocab_limit=False,  # a small text gives a smaller vocabulary
+                character_coverage=1.0,
+                normalization_rule_name=self.normalizer,
+                split_digits=self.split_digits,
+                byte_fallback=self.byte_fallback,
+                remove_extra_whitespaces=self.normalizer != "identity",
+                pad_id=PAD,
+                unk_id=UNKNOWN,
+                bos_id=START,
+                eos_id=END,
+                num_threads=THREADS,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            reason = str(error).split("] ")[-1].strip() or "the text is too small"
+            raise DataError(
+                f"data.tokenizer.size: sentencepiece cannot learn {self.size} pieces from this text: {reason}"
+            ) from None
+        return SentencePiece(model.getvalue())
+
+    def read(self, data: bytes) -> Tokenizer:
+        try:
+            return SentencePiece(data)
+        except RuntimeError as error:
+            raise RunError(f"the tokenizer is not a sentencepiece model: {error}") from None
+
+
+# ── tables of symbols ─────────────────────────────────────────────────────────────────────────────
+
+
+class Symbols:
+    """A vocabulary listed in full; `split` cuts text into symbols, `joint` is what stood between them."""
+
+    def __init__(self, symbols: Sequence[str], split: Callable[[str], list[str]], joint: str):
+        self._symbols = (*SPECIAL, *symbols)
+        self._ids = {symbol: i for i, symbol in enumerate(self._symbols) if i >= len(SPECIAL)}
+        self._split, self._joint = split, joint
+        self.size = len(self._symbols)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[self._ids.get(symbol, UNKNOWN) for symbol in self._split(text)] for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        shown = ("⁇" if i == UNKNOWN else self._symbols[i] for i in ids if i not in (PAD, START, END))
+        return self._joint.join(shown)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._symbols[i] if i < len(SPECIAL) else self._joint + self._symbols[i] for i in ids]
+
+    def dump(self) -> bytes:
+        return json.dumps(self._symbols[len(SPECIAL) :], ensure_ascii=False).encode()
+
+
+def _learn_symbols(
+    texts: Iterable[str], split: Callable[[str], list[str]], joint: str, least: int, most: int
+) -> Symbols:
+    counts = Counter(symbol for text in texts for symbol in split(text))
+    frequent = sorted((s for s, count in counts.items() if count >= least), key=lambda s: (-counts[s], s))
+    return Symbols(frequent[:most], split, joint)
+
+
+def _read_symbols(data: bytes, split: Callable[[str], list[str]], joint: str) -> Symbols:
+    symbols = json.loads(data)
+    if not isinstance(symbols, list) or not all(isinstance(s, str) for s in symbols):
+        raise RunError("the tokenizer is not a list of symbols")
+    return Symbols(symbols, split, joint)
+
+
+class Characters:
+    """One id for each Unicode character of the training text."""
+
+    def __init__(self, *, size: Count = 10_000):
+        self.size = size
+
+    def learn(self, texts: Iterable[str]) -> Tokenizer:
+        return _learn_symbols(texts, list, "", 1, self.size)
+
+    def read(self, data: bytes) -> Tokenizer:
+        return _read_symbols(data, list, "")
+
+
+class Words:
+    """One id for each word between spaces that occurs `least` times. Runs of white space become one space."""
+
+    def __init__(self, *, size: Count = 50_000, least: Count = 1):
+        self.size, self.least = size, least
+
+    def learn(self, texts: Iterable[str]) -> Tokenizer:
+        return _learn_symbols(texts, str.split, " ", self.least, self.size)
+
+    def read(self, data: bytes) -> Tokenizer:
+        return _read_symbols(data, str.split, " ")
+
+
+class ByteTokenizer:
+    """UTF-8 bytes, each its value plus four. Nothing is unknown and nothing is changed."""
+
+    size = 256 + len(SPECIAL)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[byte + len(SPECIAL) for byte in text.encode()] for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(i - len(SPECIAL) for i in ids if i >= len(SPECIAL)).decode(errors="replace")
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [SPECIAL[i] if i < len(SPECIAL) else _show_byte(i - len(SPECIAL)) for i in ids]
+
+    def dump(self) -> bytes:
+        return b"bytes\n"
+
+
+def _show_byte(byte: int) -> str:
+    return chr(byte) if 0x20 <= byte < 0x7F else f"<{byte:02X}>"
+
+
+class Bytes:
+    """Bytes of UTF-8: no vocabulary to learn."""
+
+    def learn(self, texts: Iterable[str]) -> Tokenizer:
+        return ByteTokenizer()
+
+    def read(self, data: bytes) -> Tokenizer:
+        return ByteTokenizer()
+
+
+TOKENIZERS: dict[str, Callable[..., Kind]] = {
+    "sentencepiece": SentencePieces,
+    "bytes": Bytes,
+    "characters": Characters,
+    "words": Words,
+}
+
+TokenizerSlot = Annotated[Callable[..., Kind], Slot(TOKENIZERS)]
+
+
+def word_of(pieces: Sequence[str]) -> list[int]:
+    """For each piece the number of its word: a word begins at a space, and a special symbol stands alone."""
+    words: list[int] = []
+    alone = True
+    for piece in pieces:
+        special = piece in SPECIAL
+        words.append((words[-1] if words else -1) + (alone or special or piece.startswith(" ")))
+        alone = special
+    return words

@@ -1,0 +1,108 @@
+"""The one way to call a model: sources and search settings in, a stream of outputs out, in the order of the sources.
+Translate, evaluate, serve and study use it alike, whatever computes behind it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from saccade.config import Config, Count, Natural, NotNegative, build
+from saccade.data.batches import Corpus, Side, by_length
+from saccade.data.tokenizers import END, Tokenizer
+from saccade.decode.rules import Rules
+from saccade.decode.search import Beam, Search, SearchSlot
+from saccade.models.assemble import Model
+from saccade.places import Memory
+from saccade.shapes import Float, Int
+
+
+class DecodeConfig(Config):
+    """How outputs are searched for: at most `ratio` × source tokens + `extra` tokens each."""
+
+    search: SearchSlot = Beam
+    ratio: NotNegative = 2.0
+    extra: Natural = 10
+    batch_tokens: Count = 4096
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output: its text, its pieces, its ids (the end included), and how likely it is."""
+
+    text: str
+    pieces: tuple[str, ...]
+    ids: tuple[int, ...]
+    log_prob: float
+    score: float
+
+
+class Engine(Protocol):
+    """The contract: for each source its outputs, best first; an empty source gives an empty output."""
+
+    def write(
+        self, sources: Sequence[str], decode: DecodeConfig, prefixes: Sequence[str] | None = None
+    ) -> Iterator[list[Output]]: ...
+
+
+class ModelWriter:
+    """A model as a search sees it."""
+
+    def __init__(self, model: Model):
+        self.model = model
+
+    def start(self, memory: Memory, rows: int) -> Any:
+        return self.model.decoder.start(memory, rows)
+
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+        hidden, state = self.model.decoder.step(tokens[:, None], state)
+        return self.model.head.log_probs(hidden[:, -1]), state
+
+
+EMPTY = Output("", (), (END,), 0.0, 0.0)
+
+
+class TorchEngine:
+    """Runs any model that Saccade can build."""
+
+    def __init__(self, model: Model, source: Tokenizer, target: Tokenizer):
+        self.model, self.source, self.target = model, source, target
+
+    def write(
+        self, sources: Sequence[str], decode: DecodeConfig, prefixes: Sequence[str] | None = None
+    ) -> Iterator[list[Output]]:
+        encoded = self.source.encode(sources)
+        forced = self.target.encode(prefixes) if prefixes else [[] for _ in sources]
+        corpus = Corpus(encoded, forced)
+        full = np.array([row for row, ids in enumerate(encoded) if ids], dtype=np.int64)
+        waiting: dict[int, list[Output]] = {row: [EMPTY] for row, ids in enumerate(encoded) if not ids}
+        batches = iter(by_length(corpus, full, decode.batch_tokens))
+        search: Search = build(decode.search, "decode.search")
+        for row in range(len(sources)):
+            while row not in waiting:
+                waiting |= self._write_batch(corpus, next(batches), search, decode)
+            yield waiting.pop(row)
+
+    @torch.inference_mode()
+    def _write_batch(
+        self, corpus: Corpus, rows: np.ndarray, search: Search, decode: DecodeConfig
+    ) -> dict[int, list[Output]]:
+        names = [int(row) for row in rows]
+        source = Side.of([np.append(corpus.source(row), END) for row in names])
+        longest = [int(decode.ratio * len(corpus.source(row)) + decode.extra) + 1 for row in names]
+        rules = Rules.of(longest, [corpus.target(row).tolist() for row in names])
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            memory = self.model.encoder.encode(source.ids, source.keep)
+            found = search(ModelWriter(self.model), memory, rules, names)
+            return {
+                names[i]: [self._output(h.tokens, h.log_prob, h.score) for h in best] for i, best in found
+            }
+        finally:
+            self.model.train(was_training)
+
+    def _output(self, tokens: tuple[int, ...], log_prob: float, score: float) -> Output:
+        return Output(self.target.decode(tokens), tuple(self.target.pieces(tokens)), tokens, log_prob, score)

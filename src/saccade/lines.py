@@ -1,0 +1,94 @@
+"""Lines of text in and out: UTF-8, ending at a newline only, `-` for stdin and stdout."""
+
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from saccade.data.sources.rows import Fault, read_lines
+from saccade.errors import DataError
+
+GROUP = 2000  # lines translated together: enough to sort by length
+
+
+def file_lines(name: str) -> Iterator[str]:
+    """The lines of a file (plain or .gz); a bad one stops with its place."""
+    path = Path(name)
+    if not path.is_file():
+        raise DataError(f"{name}: there is no such file")
+    for line in read_lines(path, name):
+        if isinstance(line, Fault):
+            raise DataError(str(line))
+        yield line
+
+
+def stdin_lines() -> Iterator[str]:
+    for number, raw in enumerate(sys.stdin.buffer, 1):
+        try:
+            yield raw.removesuffix(b"\n").decode()
+        except UnicodeDecodeError as error:
+            raise DataError(f"-:{number}: is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def grouped(name: str) -> Iterator[list[str]]:
+    """Lines in groups: what has come so far from stdin, so that a person at a pipe need not wait; many of a file."""
+    if name != "-":
+        yield from _in_groups(file_lines(name))
+        return
+    waiting: queue.Queue[str | Exception | None] = queue.Queue(GROUP)
+    threading.Thread(target=_pump, args=(waiting,), daemon=True).start()
+    ended = False
+    while not ended:
+        group, ended = _drain(waiting)
+        if group:
+            yield group
+
+
+def _in_groups(lines: Iterator[str]) -> Iterator[list[str]]:
+    group: list[str] = []
+    for line in lines:
+        group.append(line)
+        if len(group) == GROUP:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _pump(waiting: "queue.Queue[str | Exception | None]") -> None:
+    try:
+        for line in stdin_lines():
+            waiting.put(line)
+        waiting.put(None)
+    except Exception as error:  # handed over to the reader's thread
+        waiting.put(error)
+
+
+def _drain(waiting: "queue.Queue[str | Exception | None]") -> tuple[list[str], bool]:
+    """Wait for one line, then take what is there; True at the end."""
+    group: list[str] = []
+    while len(group) < GROUP:
+        try:
+            item = waiting.get(block=not group)
+        except queue.Empty:
+            break
+        if isinstance(item, Exception):
+            raise item
+        if item is None:
+            return group, True
+        group.append(item)
+    return group, False
+
+
+@contextmanager
+def output(name: str) -> Iterator[TextIO]:
+    """A text stream that writes UTF-8 and bare newlines wherever it runs."""
+    if name == "-":
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        yield sys.stdout
+        return
+    with open(name, "w", encoding="utf-8", newline="\n") as file:
+        yield file

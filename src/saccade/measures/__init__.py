@@ -1,0 +1,1 @@
+"""Measures: how good an output is."""

@@ -1,0 +1,85 @@
+"""Config → model. The only file that knows both sides."""
+
+from typing import Annotated, Any, cast
+
+from torch import nn
+
+from saccade.config import Config, Count, Rate, Slot, build, merge, plain
+from saccade.errors import ConfigError, Refusal
+from saccade.models.blocks import Dropouts
+from saccade.models.stacked import Stacked
+from saccade.parts.heads import Head, HeadSlot, Tied
+
+ENCODERS = {"stacked": Stacked}
+DECODERS = {"stacked": Stacked}
+
+
+class DropoutRates(Config):
+    """How much is dropped where, while training."""
+
+    attention: Rate = 0.0
+    residual: Rate = 0.1
+    feed_forward: Rate = 0.0
+    embedding: Rate = 0.1
+
+
+class ModelConfig(Config):
+    """The whole architecture."""
+
+    dim: Count = 512
+    encoder: Annotated[Any, Slot(ENCODERS)] = Stacked
+    decoder: Annotated[Any, Slot(DECODERS)] = Stacked
+    head: HeadSlot = Tied
+    shared_embeddings: bool = True
+    dropout: DropoutRates = DropoutRates()
+
+
+def spread_block(model: Any) -> Any:
+    """`model.block` lies under `model.encoder.block` and `model.decoder.block`, so an overlay says a thing once."""
+    if not isinstance(model, dict) or "block" not in model:
+        return model
+    block, rest = model["block"], {key: value for key, value in model.items() if key != "block"}
+    return merge({"encoder": {"block": block}, "decoder": {"block": block}}, rest)
+
+
+class Model(nn.Module):
+    """An encoder reads, a decoder writes, a head chooses words."""
+
+    def __init__(self, encoder: Stacked, decoder: Stacked, head: Head):
+        super().__init__()
+        self.encoder, self.decoder, self.head = encoder, decoder, head
+
+
+def assemble(config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> Model:
+    """Build the model, or say which key stands in the way."""
+    site = {"dim": config.dim, "dropouts": Dropouts(**plain(config.dropout))}
+    try:
+        encoder = build(config.encoder, "encoder", vocabulary=source_vocabulary, **site)
+        decoder = build(
+            config.decoder, "decoder", vocabulary=target_vocabulary, causal=True, reads=True, **site
+        )
+        if config.shared_embeddings:
+            decoder.embedding = _shared(config, encoder, source_vocabulary, target_vocabulary)
+        head = build(
+            config.head, "head", vocabulary=target_vocabulary, dim=config.dim, turned=decoder.embedding.turned
+        )
+    except Refusal as refusal:
+        raise ConfigError(f"{'.'.join(('model', *refusal.key))}: {refusal.reason}") from None
+    return Model(encoder, decoder, cast(Head, head))
+
+
+def _shared(config: ModelConfig, encoder: Stacked, source_vocabulary: int, target_vocabulary: int) -> Any:
+    if source_vocabulary != target_vocabulary:
+        raise Refusal(
+            f"needs one vocabulary for both languages, but the source has {source_vocabulary} tokens and the target "
+            f"{target_vocabulary}; set data.joint=true or model.shared_embeddings=false",
+            ("shared_embeddings",),
+        )
+    kinds = [plain(side.options["embedding"]) for side in (config.encoder, config.decoder)]
+    if kinds[0] != kinds[1]:
+        raise Refusal(
+            f"the encoder's embedding is {kinds[0]} and the decoder's {kinds[1]}; make them equal, or set "
+            "model.shared_embeddings=false",
+            ("shared_embeddings",),
+        )
+    return encoder.embedding

@@ -1,0 +1,74 @@
+"""Encoders and decoders made of a stack of blocks. One class is both: an encoder is one long step from nothing."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from saccade.config import Count, build
+from saccade.models.blocks import BlockSlot, Dropouts, Standard
+from saccade.models.stacks import Layer, Plain, Stack, StackSlot
+from saccade.parts.dropout import Dropout
+from saccade.parts.embeddings import Embedding, EmbeddingSlot, Words
+from saccade.parts.positions import Position, PositionSlot, Sinusoidal
+from saccade.places import Memory
+from saccade.shapes import Ids, Keep, States
+
+
+class Stacked(nn.Module):
+    """Embedding and position, then layers, then a closing norm where the connections leave the stream bare.
+
+    As an encoder: `encode(values, keep) → Memory`. As a decoder (`causal`, and `reads` where there is a memory):
+    `start(memory | None, rows) → state`, `step(tokens, state) → (hidden, state)`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        dim: int,
+        causal: bool = False,
+        reads: bool = False,
+        dropouts: Dropouts = Dropouts(),
+        *,
+        depth: Count = 6,
+        embedding: EmbeddingSlot = Words,
+        position: PositionSlot = Sinusoidal,
+        stack: StackSlot = Plain,
+        block: BlockSlot = Standard,
+    ):
+        super().__init__()
+        self.embedding = cast(Embedding, build(embedding, "embedding", vocabulary=vocabulary, dim=dim))
+        self.position = cast(Position, build(position, "position", dim=dim))
+        self.dropout = Dropout(dropouts.embedding)
+        self.stack = cast(Stack, build(stack, "stack", dim=dim, depth=depth))
+        self.layers = nn.ModuleList(
+            build(block, "block", dim=dim, causal=causal, reads=reads, dropouts=dropouts)
+            for _ in range(self.stack.count(depth))
+        )
+        self.close = cast(Layer, self.layers[0]).closing()
+
+    def encode(self, values: Tensor, keep: Keep | None) -> Memory:
+        """Read a whole sequence."""
+        state = self.stack.start(self._layers, None, values.shape[0])
+        x, places = self.embedding(values, keep)
+        x, places, _ = self.stack(self._layers, self.dropout(self.position.embed(x, places)), places, state)
+        return Memory(self.close(x), places)
+
+    def start(self, memory: Memory | None, rows: int) -> dict[str, Any]:
+        """Before the first token."""
+        at = torch.zeros(rows, dtype=torch.long, device=next(self.parameters()).device)
+        return {"at": at, "layers": self.stack.start(self._layers, memory, rows)}
+
+    def step(
+        self, tokens: Ids, state: dict[str, Any], keep: Keep | None = None
+    ) -> tuple[States, dict[str, Any]]:
+        """One token, a prefix, or the whole target: all rows advance together."""
+        x, places = self.embedding(tokens, keep, state["at"])
+        x = self.dropout(self.position.embed(x, places))
+        x, _, layers = self.stack(self._layers, x, places, state["layers"])
+        return self.close(x), {"at": state["at"] + tokens.shape[1], "layers": layers}
+
+    @property
+    def _layers(self) -> Sequence[Layer]:
+        return cast(Sequence[Layer], self.layers)

@@ -1,0 +1,90 @@
+"""What a part says beside its result. Results never read notes; whoever wants them listens.
+
+A part notes its attention weights only while someone listens, so the fused kernel is free the rest of the time.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from saccade.places import Places
+
+
+class Part(nn.Module):
+    """A module that can note things."""
+
+    _hear: Callable[[str, Tensor, Places], None] | None = None
+    _kinds: tuple[str, ...] = ()
+
+    def asked(self, kind: str) -> bool:
+        return kind in self._kinds
+
+    def note(self, kind: str, value: Tensor, queries: Places) -> None:
+        """Say something about the places `queries`, along axis 2 of `value`."""
+        if self._hear is not None and kind in self._kinds:
+            self._hear(kind, value, queries)
+
+
+class Notes:
+    """What was noted: by name of the part, by visit. The same places again are another visit (a shared block);
+    new places from the same part are a loop over time and are joined."""
+
+    def __init__(self) -> None:
+        self._heard: dict[str, list[dict[int, Tensor]]] = {}
+
+    def hear(self, name: str, kind: str, value: Tensor, queries: Places) -> None:
+        first = int(queries.at[0, 0])
+        visits = self._heard.setdefault(name, [])
+        visit = next((v for v in visits if first not in v), None)
+        if visit is None:
+            visits.append({first: value})
+        else:
+            visit[first] = value
+
+    def maps(self) -> dict[str, Tensor]:
+        """Name (`…@1` for a second visit) → tensor, joined over time."""
+        return {
+            name if count == 0 else f"{name}@{count}": torch.cat(list(visit.values()), 2)
+            for name, visits in self._heard.items()
+            for count, visit in enumerate(visits)
+        }
+
+
+@contextmanager
+def listen(model: nn.Module, kind: str) -> Iterator[Notes]:
+    """Hear one kind of note from every part of the model for the length of a block."""
+    notes = Notes()
+    parts = [(name, part) for name, part in model.named_modules() if isinstance(part, Part)]
+    for name, part in parts:
+        part._hear, part._kinds = partial(notes.hear, name), (kind,)
+    try:
+        yield notes
+    finally:
+        for _, part in parts:
+            part._hear, part._kinds = None, ()
+
+
+class Captured(Mapping[str, Tensor]):
+    """Attention weights [B H T S] by the name of the attention, filled while the block runs."""
+
+    def __init__(self, notes: Notes):
+        self._notes = notes
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._notes.maps()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._notes.maps())
+
+    def __len__(self) -> int:
+        return len(self._notes.maps())
+
+
+@contextmanager
+def capture(model: nn.Module) -> Iterator[Captured]:
+    """`with capture(model) as maps:` every attention of the model by name, all layers and heads."""
+    with listen(model, "weights") as notes:
+        yield Captured(notes)

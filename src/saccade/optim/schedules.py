@@ -1,0 +1,69 @@
+"""Schedules: the learning rate of update number `step`, from 1. Pure functions, so there is no state to save."""
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Protocol
+
+from saccade.config import Natural, Positive, Slot
+
+
+class Schedule(Protocol):
+    """The contract of a schedule."""
+
+    def __call__(self, step: int) -> float: ...
+
+
+class InverseRoot:
+    """Up in a line for `warmup` updates to `rate`, then down as 1/√step (Vaswani et al. 2017, §5.3)."""
+
+    def __init__(self, *, rate: Positive = 5e-4, warmup: Natural = 4000):
+        self.rate, self.warmup = rate, max(1, warmup)
+
+    def __call__(self, step: int) -> float:
+        return self.rate * min(step / self.warmup, math.sqrt(self.warmup / step))
+
+
+class Cosine:
+    """Up in a line, then down along half a cosine to `last` × `rate` at the last update (Loshchilov & Hutter 2017)."""
+
+    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: float = 0.0):
+        self.updates, self.rate, self.warmup, self.last = updates, rate, warmup, last
+
+    def __call__(self, step: int) -> float:
+        if step <= self.warmup:
+            return self.rate * step / max(1, self.warmup)
+        gone = min(1.0, (step - self.warmup) / max(1, self.updates - self.warmup))
+        return self.rate * (self.last + (1 - self.last) * (1 + math.cos(math.pi * gone)) / 2)
+
+
+class Linear:
+    """Up in a line, then down in a line to `last` × `rate` at the last update."""
+
+    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: float = 0.0):
+        self.updates, self.rate, self.warmup, self.last = updates, rate, warmup, last
+
+    def __call__(self, step: int) -> float:
+        if step <= self.warmup:
+            return self.rate * step / max(1, self.warmup)
+        gone = min(1.0, (step - self.warmup) / max(1, self.updates - self.warmup))
+        return self.rate * (1 - (1 - self.last) * gone)
+
+
+class Constant:
+    """Up in a line, then level."""
+
+    def __init__(self, *, rate: Positive = 5e-4, warmup: Natural = 0):
+        self.rate, self.warmup = rate, warmup
+
+    def __call__(self, step: int) -> float:
+        return self.rate * min(1.0, step / max(1, self.warmup))
+
+
+SCHEDULES: dict[str, Callable[..., Schedule]] = {
+    "inverse_root": InverseRoot,
+    "cosine": Cosine,
+    "linear": Linear,
+    "constant": Constant,
+}
+
+ScheduleSlot = Annotated[Callable[..., Schedule], Slot(SCHEDULES)]

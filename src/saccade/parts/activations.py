@@ -1,0 +1,14 @@
+"""Non-linearities, by name."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+Activation = Literal["relu", "gelu"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,  # max(0, x)
+    "gelu": F.gelu,  # x·Φ(x), Hendrycks & Gimpel 2016
+}

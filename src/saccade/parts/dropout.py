@@ -1,0 +1,28 @@
+"""Dropout (Srivastava et al. 2014) with a mask that is cheap to draw."""
+
+import torch
+from torch import Tensor, nn
+
+from saccade.errors import Refusal
+
+
+class Dropout(nn.Module):
+    """Zero each number with probability `rate` while training, and scale the rest so that the mean stays.
+
+    Drawing a float for each number costs more than all else in a small model, so the mask is drawn as random
+    bytes, eight from one 64-bit word. The rate is therefore rounded to 256ths, and the scale is that of the
+    rounded rate.
+    """
+
+    def __init__(self, rate: float):
+        super().__init__()
+        if not 0 <= rate < 1:
+            raise Refusal(f"a dropout rate is at least 0 and below 1, got {rate}")
+        self.threshold = round(rate * 256)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.threshold == 0:
+            return x
+        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device).random_(-(2**63), None)
+        keep = words.view(torch.uint8)[: x.numel()].view(x.shape) >= self.threshold
+        return x * keep.to(x.dtype).mul_(256 / (256 - self.threshold))

@@ -1,0 +1,17 @@
+"""Mixers: how places exchange what they know.
+
+`start(memory | None, rows) → state`; `(x, places, state) → (y, state)`. The whole pass is one long step from a
+fresh state, so there is one path.
+"""
+
+from collections.abc import Callable
+from typing import Annotated
+
+from torch import nn
+
+from saccade.config import Slot
+from saccade.parts.mixers.attention import MultiHead
+
+MIXERS: dict[str, Callable[..., nn.Module]] = {"multi_head": MultiHead}
+
+MixerSlot = Annotated[Callable[..., nn.Module], Slot(MIXERS)]

@@ -1,0 +1,1 @@
+"""Presets: model sizes and the demo, as TOML, for `extends`."""

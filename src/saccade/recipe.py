@@ -1,0 +1,91 @@
+"""The whole experiment as one config: what a recipe says, what a run stores, what rebuilds a model."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+
+from saccade.config import (
+    Config,
+    Count,
+    Natural,
+    NotNegative,
+    Resolved,
+    Slot,
+    file_layers,
+    flag_layer,
+    python_layer,
+    resolve,
+)
+from saccade.data.sources import SOURCES, Nothing
+from saccade.data.sources.rows import Source
+from saccade.data.tokenizers import SentencePieces, TokenizerSlot
+from saccade.decode.engine import DecodeConfig
+from saccade.decode.search import Greedy
+from saccade.models.assemble import ModelConfig, spread_block
+from saccade.optim.optimizers import OptimizerSlot, adamw
+from saccade.optim.schedules import InverseRoot, ScheduleSlot
+from saccade.tasks.translation import TASKS, Translation
+
+SourceSlot = Annotated[Callable[..., Source], Slot(SOURCES)]
+
+
+class DataConfig(Config):
+    """Where text comes from and how it becomes ids. File names are taken in `folder`."""
+
+    folder: str = "."
+    train: SourceSlot
+    dev: SourceSlot
+    test: SourceSlot = Nothing
+    skip_bad: bool = False  # leave bad lines out and count them, instead of stopping
+    longest: Count = 256  # tokens on either side; longer pairs are left out of training
+    tokenizer: TokenizerSlot = SentencePieces
+    joint: bool = True  # one tokenizer for both sides
+
+
+class TrainConfig(Config):
+    """How the model learns."""
+
+    updates: Count = 100_000
+    minutes: NotNegative = 0.0  # stop after so much training; 0 = no limit
+    batch_tokens: Count = 4096  # padded tokens of the longer side that are held at a time
+    update_tokens: Natural = 0  # batches are gathered to so many target tokens; 0 = each batch is an update
+    optimizer: OptimizerSlot = adamw
+    schedule: ScheduleSlot = InverseRoot
+    clip: NotNegative = 1.0  # longest gradient; 0 = any
+    log_every: Count = 50  # updates
+    validate_every: Count = 500  # updates; a checkpoint follows each validation
+    validation: DecodeConfig = DecodeConfig.model_validate({"search": Greedy})
+    best_by: Literal["bleu", "chrf", "loss", "exact_match"] = "bleu"
+    enough: NotNegative = 0.0  # stop when `best_by` reaches this; 0 = never
+    patience: Natural = 0  # stop after so many validations without a better one; 0 = never
+    keep: Count = 5  # checkpoints, beside the best
+    average: Natural = 0  # at the end, average the weights of so many last checkpoints; 0 = do not
+
+
+class Recipe(Config):
+    """The root of the config."""
+
+    seed: Natural = 1
+    data: DataConfig
+    task: Annotated[Callable[..., Translation], Slot(TASKS)] = Translation
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    decode: DecodeConfig = DecodeConfig()
+
+
+def _spread(tree: Any) -> Any:
+    return tree | {"model": spread_block(tree["model"])} if "model" in tree else tree
+
+
+def read_recipe(name: str, flags: Sequence[str] = ()) -> Resolved:
+    """A recipe's file or a preset's name, with `--set` flags on top."""
+    return resolve(Recipe, [*file_layers(name), *map(flag_layer, flags)], _spread)
+
+
+def recipe_of(tree: dict[str, Any]) -> Recipe:
+    """A recipe written in Python as nested dicts; `extends` works here too."""
+    tree = dict(tree)
+    extends = tree.pop("extends", [])
+    below = [
+        layer for name in ([extends] if isinstance(extends, str) else extends) for layer in file_layers(name)
+    ]
+    return resolve(Recipe, [*below, python_layer(tree)], _spread).config

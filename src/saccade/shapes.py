@@ -1,0 +1,17 @@
+"""The legend of axis letters, once for the whole package. Tests check every annotation by machine.
+
+B batch · T queries or target · S keys or source · D model width · H heads · K width per head
+F inner width · V vocabulary · N hypotheses of a beam · n rows of whatever kind. Batch first, always.
+"""
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Ids = Int[Tensor, "B T"]
+Keep = Bool[Tensor, "B T"]
+States = Float[Tensor, "B T D"]
+Heads = Float[Tensor, "B H T K"]
+Scores = Float[Tensor, "B H T S"]
+MayLook = Bool[Tensor, "#B #H #T S"]
+
+__all__ = ["Bool", "Float", "Heads", "Ids", "Int", "Keep", "MayLook", "Scores", "States"]

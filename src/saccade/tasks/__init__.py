@@ -1,0 +1,1 @@
+"""Tasks: what a batch means, its loss, its measures."""

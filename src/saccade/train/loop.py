@@ -1,0 +1,260 @@
+"""The training loop. It can be killed at any moment and run again: it ends with the same bits."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from saccade.data.batches import Batch, updates
+from saccade.errors import RunError
+from saccade.recipe import Recipe
+from saccade.runs.checkpoints import average, load_training, load_weights, write_checkpoint
+from saccade.runs.files import clear_leftovers
+from saccade.runs.folder import RunFolder
+from saccade.train.job import Job, prepare
+from saccade.train.progress import Line, Reporter
+from saccade.train.signals import Interrupted, Interrupts
+from saccade.train.state import State, Stop, Sums
+
+MOST_SKIPS = 10  # updates in a row whose gradients are not finite
+
+
+def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = False) -> RunFolder:
+    """Train, or go on training, the run at `path`."""
+    run = RunFolder(path)
+    with run.locked(), Interrupts() as interrupts:
+        job = prepare(recipe, run, report)
+        run.settle(recipe, job.checksums, allow_change)
+        if run.tokenizers(recipe) is None:
+            run.write_tokenizers(job.tokenizers)
+        state = restore(job, run, report)
+        try:
+            learn(job, run, state, report, interrupts)
+        finally:
+            report.close()
+        finish(job, run, state, report)
+    return run
+
+
+def learn(job: Job, run: RunFolder, state: State, report: Reporter, interrupts: Interrupts) -> None:
+    """Update after update, until there is a reason to stop."""
+    settings = job.recipe.train
+    job.model.train()
+    began, logged = time.monotonic() - state.seconds, time.monotonic()
+    plan = updates(
+        job.train.corpus, settings.batch_tokens, settings.update_tokens, job.recipe.seed, state.position
+    )
+    while not (stop := reason_to_stop(job.recipe, state)):
+        batches, position = next(plan)
+        update(job, state, batches)
+        state.step, state.position, state.seconds = state.step + 1, position, time.monotonic() - began
+        if state.step % settings.log_every == 0:
+            logged = log(job, run, state, report, logged)
+        if state.step % settings.validate_every == 0:
+            validate(job, run, state, report)
+            save(job, run, state, regular=True)
+            logged = time.monotonic()
+        if interrupts.number:
+            save(job, run, state, regular=False)
+            raise Interrupted(interrupts.number, state.step)
+    if state.step not in state.regular:
+        validate(job, run, state, report)
+        save(job, run, state, regular=True)
+    report.say(f"stopped after {state.step:,} updates: {STOPS[stop]}")
+
+
+STOPS: dict[Stop, str] = {
+    "updates": "train.updates is reached",
+    "minutes": "train.minutes is reached",
+    "patience": "train.patience validations brought nothing better",
+    "enough": "train.enough is reached",
+}
+
+
+def reason_to_stop(recipe: Recipe, state: State) -> Stop:
+    settings = recipe.train
+    if settings.enough and state.best is not None:
+        sign = -1 if settings.best_by == "loss" else 1
+        if sign * state.best >= sign * settings.enough:
+            return "enough"
+    if settings.patience and state.stale >= settings.patience:
+        return "patience"
+    if settings.minutes and state.seconds >= 60 * settings.minutes:
+        return "minutes"
+    return "updates" if state.step >= settings.updates else ""
+
+
+def update(job: Job, state: State, batches: Sequence[Batch]) -> None:
+    """Sum the losses and gradients of all batches, divide once, clip, step. Skip what is not finite."""
+    job.optimizer.zero_grad()
+    cost, count = 0.0, 0
+    for batch in batches:
+        loss = job.task.loss(job.model, batch)
+        loss.total.backward()
+        cost, count = cost + loss.shown["cost"], count + loss.count
+    norm = scale_gradients(job, 1 / count)
+    if math.isfinite(norm) and math.isfinite(cost):
+        for group in job.optimizer.param_groups:
+            group["lr"] = job.schedule(state.step + 1)
+        job.optimizer.step()
+        state.in_a_row = 0
+        add(state.sums, batches, cost, count, norm)
+    else:
+        state.skipped, state.in_a_row = state.skipped + 1, state.in_a_row + 1
+        if state.in_a_row >= MOST_SKIPS:
+            places = ", ".join(job.train.places[row] for row in batches[-1].rows[:5])
+            raise RunError(
+                f"gradients were not finite in {MOST_SKIPS} updates in a row, last at step {state.step + 1} in the batch "
+                f"of {places}, …; look at these lines, or lower train.schedule.rate"
+            )
+
+
+def scale_gradients(job: Job, scale: float) -> float:
+    """Make the gradients those of the mean loss, and no longer than `train.clip`; return their length before."""
+    gradients = [p.grad for p in job.parameters if p.grad is not None]
+    norm = float(torch.nn.utils.get_total_norm(gradients)) * scale
+    clip = job.recipe.train.clip
+    torch._foreach_mul_(gradients, scale * min(1.0, clip / norm) if clip and norm > 0 else scale)
+    return norm
+
+
+def add(sums: Sums, batches: Sequence[Batch], cost: float, count: int, norm: float) -> None:
+    sums.cost, sums.count, sums.norms, sums.updates = (
+        sums.cost + cost,
+        sums.count + count,
+        sums.norms + norm,
+        sums.updates + 1,
+    )
+    sums.source_tokens += sum(batch.source_tokens for batch in batches)
+    sums.padded += sum(batch.padded_tokens for batch in batches)
+
+
+def log(job: Job, run: RunFolder, state: State, report: Reporter, since: float) -> float:
+    """Write and show the mean of the interval. metrics.jsonl holds what is exact, timing.jsonl what is measured."""
+    now, sums, settings = time.monotonic(), state.sums, job.recipe.train
+    loss, seconds = sums.cost / max(1, sums.count), max(1e-9, now - since)
+    rate = job.schedule(state.step)
+    perplexity = math.exp(min(loss, 700.0))
+    norm = sums.norms / max(1, sums.updates)
+    exact = {
+        "step": state.step,
+        "epoch": state.position.epoch,
+        "loss": loss,
+        "perplexity": perplexity,
+        "rate": rate,
+    }
+    append(run, state, {**exact, "gradient_norm": norm, "skipped": state.skipped})
+    by_updates = (settings.updates - state.step) * seconds / settings.log_every
+    left = min(by_updates, 60 * settings.minutes - state.seconds) if settings.minutes else by_updates
+    line = Line(
+        step=state.step,
+        steps=settings.updates,
+        epoch=state.position.epoch,
+        loss=loss,
+        perplexity=perplexity,
+        source_rate=sums.source_tokens / seconds,
+        target_rate=sums.count / seconds,
+        padding=1 - (sums.source_tokens + sums.count) / max(1, sums.padded),
+        rate=rate,
+        left=max(0.0, left),
+    )
+    with run.timing.open("a", encoding="utf-8") as file:
+        measured = {"seconds": state.seconds, "source_tokens_per_second": line.source_rate}
+        print(
+            json.dumps(
+                {
+                    "step": state.step,
+                    **measured,
+                    "target_tokens_per_second": line.target_rate,
+                    "padding": line.padding,
+                }
+            ),
+            file=file,
+        )
+    report.line(line)
+    state.sums = Sums()
+    return now
+
+
+def append(run: RunFolder, state: State, record: dict[str, Any]) -> None:
+    with run.metrics.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+        state.metrics_bytes = file.tell()
+
+
+def validate(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
+    """Decode the development text for real and remember whether it is the best so far."""
+    settings = job.recipe.train
+    result = job.task.validate(
+        job.model, job.tokenizers, job.dev, job.recipe.data.longest, settings.validation
+    )
+    figure = result.figures[settings.best_by]
+    better = state.better(figure, settings.best_by)
+    if better:
+        state.best, state.best_step, state.stale = figure, state.step, 0
+    else:
+        state.stale += 1
+    samples = [sample.__dict__ for sample in result.samples]
+    append(run, state, {"step": state.step, "validation": result.figures, "best": better, "samples": samples})
+    report.validation(state.step, result, better)
+
+
+def save(job: Job, run: RunFolder, state: State, *, regular: bool) -> None:
+    """A checkpoint, then the marks that point to it, then the end of those no longer wanted."""
+    if regular:
+        state.regular.append(state.step)
+    checkpoints = run.checkpoints
+    if run.metrics.exists():
+        with run.metrics.open("rb") as file:
+            os.fsync(file.fileno())
+    facts = {"step": state.step, "threads": torch.get_num_threads()}
+    write_checkpoint(checkpoints.at(state.step), job.model, job.training_tensors(), state.plain(), **facts)
+    mark(run, state)
+    checkpoints.prune(max(job.recipe.train.keep, job.recipe.train.average), state.best_step, state.regular)
+
+
+def mark(run: RunFolder, state: State) -> None:
+    run.checkpoints.mark("latest", state.step)
+    if state.best_step is not None:
+        run.checkpoints.mark("best", state.best_step)
+
+
+def restore(job: Job, run: RunFolder, report: Reporter) -> State:
+    """Go back to the newest whole checkpoint, or begin."""
+    run.checkpoints.folder.mkdir(exist_ok=True)
+    clear_leftovers(run.checkpoints.folder)
+    clear_leftovers(run.path)
+    newest, troubles = run.checkpoints.newest_whole()
+    for trouble in troubles:
+        report.say(f"warning: {trouble}")
+    if newest is None:
+        run.metrics.write_bytes(b"")
+        return State()
+    manifest = load_weights(job.model, newest)
+    tensors, tree = load_training(newest)
+    job.restore_tensors(tensors)
+    state = State.read(tree)
+    with run.metrics.open("a+b") as file:
+        file.truncate(state.metrics_bytes)  # what was written after the checkpoint will be written again
+    mark(run, state)
+    report.say(f"going on from step {state.step:,}")
+    for fact, now in {"threads": torch.get_num_threads(), "torch": torch.__version__}.items():
+        if manifest.get(fact) != now:
+            report.say(f"warning: not bit-exact: {fact} was {manifest.get(fact)}, is {now}")
+    return state
+
+
+def finish(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
+    """Average the last checkpoints, if the recipe asks for it."""
+    last = [step for step in state.regular if run.checkpoints.at(step).is_dir()][-job.recipe.train.average :]
+    if job.recipe.train.average and len(last) > 1:
+        average(job.model, [run.checkpoints.at(step) for step in last])
+        write_checkpoint(
+            run.checkpoints.folder / "average", job.model, {}, None, averaged=last, step=state.step
+        )
+        report.say(f"averaged the weights of steps {', '.join(map(str, last))}")

@@ -1,0 +1,1 @@
+"""Showing attention: the maps themselves, the offline page and the terminal."""

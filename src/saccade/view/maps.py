@@ -1,0 +1,117 @@
+"""What a model looked at: its attention maps, named as in the model, with the pieces of text on both axes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from saccade.errors import SaccadeError
+
+KINDS = ("encoder", "decoder", "cross")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The pieces along one side of a map, and for each piece the index of the word it belongs to."""
+
+    labels: tuple[str, ...]
+    words: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.labels) != len(self.words):
+            raise ValueError(f"{len(self.labels)} labels but {len(self.words)} word indices")
+        if self.words and self.words[0] != 0:
+            raise ValueError(f"word indices start at 0, got {self.words[0]}")
+        if any(after < before for before, after in pairwise(self.words)):
+            raise ValueError(f"word indices may not go back: {self.words}")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def starts(self) -> np.ndarray:
+        """The position of the first piece of each word."""
+        words = np.asarray(self.words, dtype=np.int64)
+        return np.flatnonzero(np.diff(words, prepend=-1))
+
+    def merged(self) -> Axis:
+        """The same text with one label for each word."""
+        edges = [*self.starts().tolist(), len(self)]
+        spans = pairwise(edges)
+        labels = tuple("".join(self.labels[start:end]) for start, end in spans)
+        return Axis(labels, tuple(range(len(labels))))
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single truth value, so maps are compared by identity
+class Map:
+    """One attention: `weights[head, row, column]` is how much the row's piece looks at the column's."""
+
+    weights: np.ndarray
+    rows: Axis
+    columns: Axis
+    kind: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"unknown kind of attention '{self.kind}'; kinds are {', '.join(KINDS)}")
+        sides = (len(self.rows), len(self.columns))
+        if self.weights.ndim != 3 or self.weights.shape[1:] != sides:
+            raise ValueError(f"weights {self.weights.shape} do not fit axes [heads, {sides[0]}, {sides[1]}]")
+
+    def words(self) -> Map:
+        """Pieces merged to words: a word is looked at by as much as its pieces together, and looks as they do
+        on average. So a row that summed to one still does."""
+        row_starts, column_starts = self.rows.starts(), self.columns.starts()
+        # In double precision, because a sum over the pieces of a long word should not drift.
+        sums = np.add.reduceat(self.weights.astype(np.float64), column_starts, axis=2)
+        sums = np.add.reduceat(sums, row_starts, axis=1)
+        pieces_a_row = np.diff(row_starts, append=len(self.rows))
+        means = (sums / pieces_a_row[:, None]).astype(np.float32)
+        return Map(means, self.rows.merged(), self.columns.merged(), self.kind)
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMaps:
+    """All attention of one pass over a sentence and its translation, by the name it has in the model."""
+
+    source: str
+    target: str
+    maps: dict[str, Map]
+
+    def __getitem__(self, name: str) -> Map:
+        if name not in self.maps:
+            raise KeyError(f"no attention is called '{name}'; there are {', '.join(self.maps) or 'none'}")
+        return self.maps[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.maps)
+
+    def __len__(self) -> int:
+        return len(self.maps)
+
+    def words(self) -> AttentionMaps:
+        """The same maps with one row or column for each word."""
+        return replace(self, maps={name: each.words() for name, each in self.maps.items()})
+
+    def mean(self, kind: str = "cross") -> Map:
+        """The average over all heads of all layers of one kind, as a map with a single head."""
+        chosen = [each for each in self.maps.values() if each.kind == kind]
+        if not chosen:
+            found = ", ".join(sorted({each.kind for each in self.maps.values()})) or "none"
+            raise SaccadeError(f"no attention of kind '{kind}' to average; there is {found}")
+        shapes = {each.weights.shape[1:] for each in chosen}
+        if len(shapes) > 1:
+            raise SaccadeError(f"'{kind}' attention differs in size between layers: {sorted(shapes)}")
+        heads = np.concatenate([each.weights for each in chosen])
+        average = heads.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
+        return replace(chosen[0], weights=average)
+
+    def save(self, path: str | os.PathLike[str], title: str = "Attention") -> Path:
+        """Write one HTML file that shows these maps in any browser, without a network."""
+        from saccade.view.page import write_page  # the page is built on maps, not maps on the page
+
+        return write_page([self], Path(path), title)
