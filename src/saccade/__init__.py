@@ -55,9 +55,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'saccade' has no attribute '{name}'")
     home = _HOME[name]
-    return (
-        getattr(importlib.import_module(home), name) if home else importlib.import_module(f"saccade.{name}")
-    )
+    return getattr(importlib.import_module(home), name) if home else importlib.import_module(f"saccade.{name}")
 
 
 def __dir__() -> list[str]:

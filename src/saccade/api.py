@@ -47,7 +47,7 @@ def train(
         flags = [f"{key}={_toml(value)}" for key, value in leaves(dict(set or {})).items()]
         config, name = read_recipe(str(recipe), flags).config, Path(recipe).stem
     else:
-        config, name = recipe if isinstance(recipe, Recipe) else recipe_of(dict(recipe)), "run"
+        config, name = recipe if isinstance(recipe, Recipe) else recipe_of(recipe), "run"
     folder = run_training(config, Path(run or Path("runs") / name), report or ConsoleReporter())
     return Run(folder.path)
 
@@ -90,10 +90,14 @@ class Run:
         return TorchEngine(self.model, self.tokenizers.source, self.tokenizers.target)
 
     def outputs(
-        self, texts: Sequence[str], decode: DecodeConfig | None = None, prefixes: Sequence[str] | None = None
+        self,
+        texts: Sequence[str],
+        decode: DecodeConfig | None = None,
+        prefixes: Sequence[str] | None = None,
+        first: int = 0,
     ) -> Iterator[list[Output]]:
         """For each text its outputs with scores and pieces, best first, as they are found."""
-        return self.engine.write(texts, decode or self.recipe.decode, prefixes)
+        return self.engine.write(texts, decode or self.recipe.decode, prefixes, first)
 
     def translate(self, texts: Sequence[str], *, beam: int | None = None) -> list[str]:
         """The best translation of each text; `beam` overrides the recipe's search."""
@@ -124,15 +128,14 @@ class Run:
         targets = self.tokenizers.target.encode([target for _, target in pairs])
         corpus = Corpus(sources, targets)
         return [
-            -forced_cost(self.model, corpus, self.recipe.decode.batch_tokens, [row])[0]
-            for row in range(len(pairs))
+            -forced_cost(self.model, corpus, self.recipe.decode.batch_tokens, [row])[0] for row in range(len(pairs))
         ]
 
     def evaluate(
         self, pairs: Sequence[tuple[str, str]] | None = None, *, decode: DecodeConfig | None = None
     ) -> dict[str, Any]:
         """Scores on the recipe's test text, or on pairs of source and reference."""
-        pairs = self._test_pairs() if pairs is None else pairs
+        pairs = self.test_pairs() if pairs is None else pairs
         began = time.monotonic()
         best = [o[0] for o in track(self.outputs([s for s, _ in pairs], decode), len(pairs), "translating")]
         seconds = time.monotonic() - began
@@ -147,7 +150,8 @@ class Run:
             "checkpoint": self.checkpoint.name,
         }
 
-    def _test_pairs(self) -> list[tuple[str, str]]:
+    def test_pairs(self) -> list[tuple[str, str]]:
+        """The sources and references of the recipe's test text."""
         pairs, _ = pairs_of(sources(self.recipe), "test", self.recipe.data.skip_bad)
         if not pairs:
             raise DataError("data.test: the recipe names no test text; give --src FILE and --ref FILE")

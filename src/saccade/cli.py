@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,11 +77,7 @@ def show(recipe: str, /, *, sets: Sets = (), json_: Json = False) -> None:
     values = leaves(plain(resolved.config))
     origins = {key: _origin(resolved.origins, key) for key in values}
     if json_:
-        print(
-            json.dumps(
-                {key: {"value": value, "from": origins[key]} for key, value in values.items()}, indent=1
-            )
-        )
+        print(json.dumps({key: {"value": value, "from": origins[key]} for key, value in values.items()}, indent=1))
         return
     width = max(len(f"{key} = {value!r}") for key, value in values.items() if not isinstance(value, dict))
     for key, value in values.items():
@@ -139,6 +136,7 @@ def train(
     allow_change: bool
         Let harmless settings of an existing run change, such as train.updates.
     """
+    from saccade.console import program
     from saccade.recipe import read_recipe
     from saccade.train.dry_run import dry_run as try_out
     from saccade.train.loop import train as run_training
@@ -149,19 +147,67 @@ def train(
     folder = Path(run or Path("runs") / Path(recipe).stem)
     report = ConsoleReporter()
     if dry_run:
-        print("\n".join(try_out(recipe_, folder, report)))
+        print("\n".join(try_out(recipe_, folder, report).lines()))
         return 0
     try:
         run_training(recipe_, folder, report, allow_change=allow_change)
     except Interrupted as stopped:
         report.say(f"Saved step {stopped.step:,}. Continue with: {_this_command()}")
         return 128 + stopped.number
-    report.say(f"Translate with: saccade translate {shlex.quote(str(folder))} FILE")
+    report.say(f"Translate with: {program()} translate {shlex.quote(str(folder))} FILE")
     return 0
 
 
 def _this_command() -> str:
-    return " ".join(["saccade", *map(shlex.quote, sys.argv[1:])])
+    from saccade.console import program
+
+    return " ".join([program(), *map(shlex.quote, sys.argv[1:])])
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class SearchFlags:
+    """Flags that override the recipe's [decode]."""
+
+    beam: int | None = None
+    "Beam size; 1 is greedy search."
+    length_penalty: float | None = None
+    "Outputs are ranked by log p / length^PENALTY."
+    ratio: float | None = None
+    "Longest output as a multiple of the source's tokens."
+
+    def settings(self, base: "DecodeConfig", sample: dict[str, Any] | None = None, best: int = 1) -> "DecodeConfig":
+        from saccade.api import search_settings
+
+        given = {"size": self.beam, "length_penalty": self.length_penalty, "best": best if best > 1 else None}
+        beam = {key: value for key, value in given.items() if value is not None}
+        search = {"kind": "sample", **sample} if sample is not None else {"kind": "beam", **beam} if beam else None
+        changes = {"search": search, "ratio": self.ratio}
+        return search_settings(base, {key: value for key, value in changes.items() if value is not None})
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class SampleFlags:
+    """Flags of `--sample`."""
+
+    sample: Annotated[bool, Parameter(negative="")] = False
+    "Draw from the model instead of searching for the likeliest."
+    temperature: float | None = None
+    "With --sample: below 1 is more careful, above 1 bolder."
+    top_k: int | None = None
+    "With --sample: draw from the K likeliest tokens."
+    top_p: float | None = None
+    "With --sample: draw from the fewest tokens that hold this share."
+    seed: int | None = None
+    "With --sample: another seed, another draw."
+
+    def options(self) -> dict[str, Any] | None:
+        given = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "seed")}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given and not self.sample:
+            raise UsageError(f"--{next(iter(given)).replace('_', '-')} needs --sample")
+        return given if self.sample else None
 
 
 @app.command
@@ -172,17 +218,11 @@ def translate(
     *,
     output: Annotated[str, Parameter(name=("--output", "-o"))] = "-",
     json_: Json = False,
-    beam: int | None = None,
-    length_penalty: float | None = None,
     best: int = 1,
-    sample: Annotated[bool, Parameter(negative="")] = False,
-    temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int | None = None,
     prefix: str = "",
     prefixes: str = "",
-    ratio: float | None = None,
+    search: SearchFlags = SearchFlags(),
+    sample: SampleFlags = SampleFlags(),
     checkpoint: Checkpoint = "auto",
 ) -> None:
     """Translate lines: as many out as in, in order. Reads stdin when no file is given.
@@ -195,73 +235,43 @@ def translate(
         A text file, plain or .gz; - is stdin.
     output: str
         Where to write; - is stdout.
-    beam: int
-        Beam size; 1 is greedy search.
-    length_penalty: float
-        Outputs are ranked by log p / length^PENALTY.
     best: int
         With --json: so many outputs a line.
-    sample: bool
-        Draw from the model instead of searching for the likeliest.
-    temperature: float
-        With --sample: below 1 is more careful, above 1 bolder.
-    top_k: int
-        With --sample: draw from the K likeliest tokens.
-    top_p: float
-        With --sample: draw from the fewest tokens that hold this share.
-    seed: int
-        With --sample: another seed, another draw.
     prefix: str
         Text that every translation must begin with.
     prefixes: str
         A file of such texts, one a line.
-    ratio: float
-        Longest output as a multiple of the source's tokens.
     """
-    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    if not sample and (used := [k for k, v in sampling.items() if v is not None]):
-        raise UsageError(f"--{used[0].replace('_', '-')} needs --sample")
-    if sample and (beam is not None or best > 1):
+    draws = sample.options()
+    if draws is not None and (search.beam is not None or best > 1):
         raise UsageError("--sample draws one output a line; it does not go with --beam or --best")
     if best > 1 and not json_:
         raise UsageError("--best gives several outputs a line; add --json to see them")
     if prefix and prefixes:
         raise UsageError("--prefix and --prefixes do not go together")
-    if file != "-" and not Path(file).is_file():
-        raise UsageError(f"{file}: there is no such file")
+    _must_exist(prefixes, file)
 
     from saccade.api import load
     from saccade.lines import file_lines, grouped
     from saccade.lines import output as open_output
 
     loaded = load(run, checkpoint)
-    if sample:
-        search: dict[str, Any] = {"kind": "sample", **{k: v for k, v in sampling.items() if v is not None}}
-    else:
-        options = {"size": max(beam, best) if beam else None, "length_penalty": length_penalty, "best": best}
-        search = {k: v for k, v in options.items() if v is not None}
-        if beam is not None or best > 1 or length_penalty is not None:
-            search["kind"] = "beam"
-    decode = _decode(loaded.recipe.decode, search if sample or "kind" in search else {}, ratio)
+    decode = search.settings(loaded.recipe.decode, draws, best)
     forced = file_lines(prefixes) if prefixes else None
+    done = 0
     with open_output(output) as out:
         for lines in grouped(file):
-            begins = (
-                [next(forced, "") for _ in lines] if forced else [prefix] * len(lines) if prefix else None
-            )
-            for source, found in zip(lines, loaded.outputs(lines, decode, begins), strict=True):
-                print(
-                    _json_line(source, found) if json_ else found[0].text.replace("\n", " "),
-                    file=out,
-                    flush=True,
-                )
+            begins = [next(forced, "") if forced else prefix for _ in lines]
+            for source, found in zip(lines, loaded.outputs(lines, decode, begins, done), strict=True):
+                # a line in is a line out, whatever a model of bytes may write
+                print(_json_line(source, found) if json_ else found[0].text.replace("\n", " "), file=out, flush=True)
+            done += len(lines)
 
 
-def _decode(base: "DecodeConfig", search: dict[str, Any], ratio: float | None) -> "DecodeConfig":
-    from saccade.api import search_settings
-
-    changes = ({"search": search} if search else {}) | ({"ratio": ratio} if ratio is not None else {})
-    return search_settings(base, changes)
+def _must_exist(*names: str) -> None:
+    for name in names:
+        if name not in ("", "-") and not Path(name).is_file():
+            raise UsageError(f"{name}: there is no such file")
 
 
 def _json_line(source: str, found: "list[Output]") -> str:
@@ -285,8 +295,7 @@ def evaluate(
     src: str = "",
     ref: str = "",
     hyp: str = "",
-    beam: int | None = None,
-    length_penalty: float | None = None,
+    search: SearchFlags = SearchFlags(),
     checkpoint: Checkpoint = "auto",
     json_: Json = False,
 ) -> None:
@@ -302,46 +311,36 @@ def evaluate(
         A file of references.
     hyp: str
         A file of translations to score without a run.
-    beam: int
-        Beam size; the recipe's search if left out.
-    length_penalty: float
-        Outputs are ranked by log p / length^PENALTY.
     """
     if bool(run) == bool(hyp):
         raise UsageError("evaluate takes either a RUN, or --hyp FILE and --ref FILE")
     if (bool(src) != bool(ref)) if run else (bool(src) or not ref):
         raise UsageError("--src FILE and --ref FILE go together, and so do --hyp FILE and --ref FILE")
-    if missing := [name for name in (src, ref, hyp) if name and not Path(name).is_file()]:
-        raise UsageError(f"{missing[0]}: there is no such file")
+    _must_exist(src, ref, hyp)
 
     from saccade.lines import file_lines
 
     if hyp:
         from saccade.measures.translation import score
 
-        figures = score(_lines(file_lines(hyp)), _lines(file_lines(ref))).plain()
+        figures = score(list(file_lines(hyp)), list(file_lines(ref))).plain()
     else:
         from saccade.api import load
         from saccade.measures.pairs import paired
 
         loaded = load(run, checkpoint)
-        options = {"size": beam, "length_penalty": length_penalty}
-        search = {k: v for k, v in options.items() if v is not None}
-        decode = _decode(loaded.recipe.decode, {"kind": "beam", **search} if search else {}, None)
-        pairs = paired(_lines(file_lines(src)), _lines(file_lines(ref)), src, ref) if src else None
+        decode = search.settings(loaded.recipe.decode)
+        pairs = paired(list(file_lines(src)), list(file_lines(ref)), src, ref) if src else None
         figures = loaded.evaluate(pairs, decode=decode)
     print(json.dumps(figures, ensure_ascii=False, indent=1) if json_ else "\n".join(_readable(figures)))
-
-
-def _lines(lines: Any) -> list[str]:
-    return list(lines)
 
 
 def _readable(figures: dict[str, Any]) -> list[str]:
     interval = figures["interval"]
     names = {"bleu": "BLEU", "chrf": "chrF", "bleu_lc_tok": "BLEU, lower-cased, tokenised"}
     lines = [
-        f"{label:<30} {figures[key]:6.2f}   95 % {interval[key][0]:.2f} to {interval[key][1]:.2f}   {figures['signatures'][key]}"
+        f"{label:<30} {figures[key]:6.2f}   95 % {interval[key][0]:.2f} to {interval[key][1]:.2f}"
+        f"   {figures['signatures'][key]}"
         for key, label in names.items()
     ]
     lines.append(f"{'exact match':<30} {figures['exact_match']:6.2f} %")
@@ -444,7 +443,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: be quiet about it
         return 0
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+            raise
         return _fail("out of memory; lower train.batch_tokens or decode.batch_tokens", 1)
     except OSError as error:
         return _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1)

@@ -45,9 +45,7 @@ def nearest(word: str, words: Iterable[str]) -> str:
 class Config(BaseModel):
     """A frozen table of the config. Unknown keys, wrong types and NaN are errors."""
 
-    model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", validate_default=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", validate_default=True, allow_inf_nan=False)
     owner: ClassVar[str] = ""
 
     @model_validator(mode="before")
@@ -113,9 +111,7 @@ class Slot:
         if kind not in self.table:
             raise _wrong(f"unknown kind '{kind}'" + nearest(kind, self.table))
         options = schema(kind, self.table[kind]).model_validate(given)
-        return Choice(
-            kind, self.table[kind], {name: getattr(options, name) for name in type(options).model_fields}
-        )
+        return Choice(kind, self.table[kind], {name: getattr(options, name) for name in type(options).model_fields})
 
 
 def _slot(field: FieldInfo) -> Slot | None:
@@ -186,9 +182,7 @@ def leaves(tree: Any, key: str = "") -> dict[str, Any]:
     """Dotted key → value; arrays are values."""
     if not isinstance(tree, dict):
         return {key: tree}
-    return {
-        k: v for name, sub in tree.items() for k, v in leaves(sub, f"{key}.{name}" if key else name).items()
-    }
+    return {k: v for name, sub in tree.items() for k, v in leaves(sub, f"{key}.{name}" if key else name).items()}
 
 
 # ── the layers: files below, flags above; every value knows where it comes from ─────────────────────
@@ -231,9 +225,7 @@ class Resolved:
     origins: dict[str, str]
 
 
-def resolve(
-    root: type[Config], layers: Sequence[Any], spread: Callable[[Any], Any] = lambda tree: tree
-) -> Resolved:
+def resolve(root: type[Config], layers: Sequence[Any], spread: Callable[[Any], Any] = lambda tree: tree) -> Resolved:
     """Merge the layers (the last wins), spread what lies under several keys, check everything."""
     tree = spread(functools.reduce(merge, layers, {}))
     try:
@@ -271,9 +263,7 @@ def _sentence(error: Any) -> str:
 
 
 def preset_names() -> list[str]:
-    return sorted(
-        f.name[:-5] for f in resources.files("saccade.presets").iterdir() if f.name.endswith(".toml")
-    )
+    return sorted(f.name[:-5] for f in resources.files("saccade.presets").iterdir() if f.name.endswith(".toml"))
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:

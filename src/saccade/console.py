@@ -1,7 +1,10 @@
 """Talking to people: always on stderr, in colour only where a terminal wants it."""
 
+import shutil
+import sys
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
@@ -15,6 +18,14 @@ EVERY = 10.0  # seconds between plain lines
 def console() -> Console:
     """rich obeys NO_COLOR, TERM and pipes by itself."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def program() -> str:
+    """How the user called us, so that what we tell them to type works where they are."""
+    called = Path(sys.argv[0])
+    if called.name != "saccade":
+        return f"{Path(sys.executable).name} -m saccade"
+    return "saccade" if shutil.which("saccade") else str(called)
 
 
 def clock(seconds: float) -> str:
@@ -35,7 +46,5 @@ def track(items: Iterable[T], total: int, label: str) -> Iterator[T]:
         yield item
         now = time.monotonic()
         if now - told > EVERY and count < total:
-            screen.print(
-                f"{label}: {count:,} of {total:,}, {clock((now - began) / count * (total - count))} left"
-            )
+            screen.print(f"{label}: {count:,} of {total:,}, {clock((now - began) / count * (total - count))} left")
             told = now

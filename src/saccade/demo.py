@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.text import Text
 
 from saccade.api import Run
-from saccade.console import console
+from saccade.console import console, program
 from saccade.recipe import read_recipe
 from saccade.train.loop import train
 from saccade.train.progress import ConsoleReporter
@@ -13,6 +13,7 @@ from saccade.view.page import write_page
 from saccade.view.terminal import heat_map
 
 SHOWN = 3
+MOST = 200
 
 
 def demo(from_: str, to: str, run: str) -> Run:
@@ -34,18 +35,17 @@ def demo(from_: str, to: str, run: str) -> Run:
     say(
         f"\n{figures['exact_match']:.1f} % of {figures['sentences']:,} dates it has never seen are translated exactly\n"
     )
-    pairs = loaded._test_pairs()[:SHOWN]
-    longest = max(pairs, key=lambda pair: len(pair[0]))[0]
-    for (source, _), output in zip(pairs, loaded.translate([source for source, _ in pairs]), strict=True):
+    sources = [source for source, _ in loaded.test_pairs()[:MOST]]
+    longest = max(sources, key=len)  # a whole date, with its weekday
+    shown = [*sources[:SHOWN], longest]
+    for source, output in zip(shown, loaded.translate(shown), strict=True):
         say(f"  {source} → {output}")
     maps = loaded.attention(longest)
-    say(
-        f"\nwhere it looked (each row a word it wrote, each column a word it read): {maps.source} → {maps.target}\n"
-    )
+    say(f"\nwhere it looked (each row a word it wrote, each column a word it read): {maps.source} → {maps.target}\n")
     screen.print(heat_map(maps.words().mean("cross"), width=min(screen.width, 100)))
-    page = write_page([loaded.attention(source) for source, _ in pairs], folder / "attention.html", "Dates")
+    page = write_page([loaded.attention(source) for source in reversed(shown)], folder / "attention.html", "Dates")
     say(f"\nThe run is {folder}, every head of every layer is in {page}: open it in a browser. Next:")
-    say(f'  saccade translate {folder} <<< "{longest}"')
-    say(f'  saccade view {folder} "{longest}" -o page.html')
-    say(f"  saccade evaluate {folder}")
+    say(f'  echo "{longest}" | {program()} translate {folder}')
+    say(f'  {program()} view {folder} "{longest}" -o page.html')
+    say(f"  {program()} evaluate {folder}")
     return loaded

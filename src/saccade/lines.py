@@ -15,7 +15,10 @@ GROUP = 2000  # lines translated together: enough to sort by length
 
 
 def file_lines(name: str) -> Iterator[str]:
-    """The lines of a file (plain or .gz); a bad one stops with its place."""
+    """The lines of a file (plain or .gz) or of stdin; a bad one stops with its place."""
+    if name == "-":
+        yield from stdin_lines()
+        return
     path = Path(name)
     if not path.is_file():
         raise DataError(f"{name}: there is no such file")

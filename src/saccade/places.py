@@ -38,9 +38,7 @@ class Places:
 def may_look(queries: Places, keys: Places, causal: bool) -> MayLook | None:
     """The one place where masks are made: True = may look. None when nothing is hidden."""
     visible = keys.keep[:, None, None] if keys.padded else None
-    if (
-        not causal or queries.at.shape[1] == 1 and not keys.padded
-    ):  # one new place may see all that came before
+    if not causal or (queries.at.shape[1] == 1 and not keys.padded):  # one new place may see all that came before
         return visible
     past = keys.at[:, None, None] <= queries.at[:, None, :, None]
     return past if visible is None else past & visible

@@ -1,7 +1,9 @@
 """The whole experiment as one config: what a recipe says, what a run stores, what rebuilds a model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
+
+import torch
 
 from saccade.config import (
     Config,
@@ -10,6 +12,7 @@ from saccade.config import (
     NotNegative,
     Resolved,
     Slot,
+    build,
     file_layers,
     flag_layer,
     python_layer,
@@ -20,7 +23,8 @@ from saccade.data.sources.rows import Source
 from saccade.data.tokenizers import SentencePieces, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
 from saccade.decode.search import Greedy
-from saccade.models.assemble import ModelConfig, spread_block
+from saccade.errors import ConfigError, Refusal
+from saccade.models.assemble import ModelConfig, assemble, spread_block
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
 from saccade.tasks.translation import TASKS, Translation
@@ -78,14 +82,40 @@ def _spread(tree: Any) -> Any:
 
 def read_recipe(name: str, flags: Sequence[str] = ()) -> Resolved:
     """A recipe's file or a preset's name, with `--set` flags on top."""
-    return resolve(Recipe, [*file_layers(name), *map(flag_layer, flags)], _spread)
+    resolved = resolve(Recipe, [*file_layers(name), *map(flag_layer, flags)], _spread)
+    rehearse(resolved.config)
+    return resolved
 
 
-def recipe_of(tree: dict[str, Any]) -> Recipe:
+def recipe_of(tree: Mapping[str, Any]) -> Recipe:
     """A recipe written in Python as nested dicts; `extends` works here too."""
-    tree = dict(tree)
-    extends = tree.pop("extends", [])
-    below = [
-        layer for name in ([extends] if isinstance(extends, str) else extends) for layer in file_layers(name)
-    ]
-    return resolve(Recipe, [*below, python_layer(tree)], _spread).config
+    extends = tree.get("extends", [])
+    below = [layer for name in ([extends] if isinstance(extends, str) else extends) for layer in file_layers(name)]
+    own = {key: value for key, value in tree.items() if key != "extends"}
+    recipe = resolve(Recipe, [*below, python_layer(own)], _spread).config
+    rehearse(recipe)
+    return recipe
+
+
+def rehearse(recipe: Recipe) -> None:
+    """Build everything once without memory, so that the impossible is refused before any work."""
+    if recipe.model.shared_embeddings and not recipe.data.joint:
+        raise ConfigError(
+            "model.shared_embeddings: needs one vocabulary for both languages, but data.joint is false; set "
+            "data.joint=true or model.shared_embeddings=false"
+        )
+    if recipe.train.batch_tokens <= recipe.data.longest:
+        raise ConfigError(
+            f"train.batch_tokens: {recipe.train.batch_tokens} cannot hold a sentence of data.longest = "
+            f"{recipe.data.longest} tokens and its end; raise the one or lower the other"
+        )
+    try:
+        build(recipe.task, "task")
+        build(recipe.decode.search, "decode.search")
+        build(recipe.train.validation.search, "train.validation.search")
+        build(recipe.data.tokenizer, "data.tokenizer")
+        build(recipe.train.schedule, "train.schedule", updates=recipe.train.updates)
+    except Refusal as refusal:
+        raise ConfigError(str(refusal)) from None
+    with torch.device("meta"):
+        assemble(recipe.model, 8, 8)

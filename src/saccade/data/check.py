@@ -139,9 +139,7 @@ class _Reading:
         blank = [side for side, text in texts.items() if not text.strip()]
         if blank:
             self.empty.add(f"{pair.place}: the {' and the '.join(blank)} is empty")
-        long = [
-            f"the {side} has {words:,}" for side in SIDES if (words := self.words[side][-1]) > self.longest
-        ]
+        long = [f"the {side} has {words:,}" for side in SIDES if (words := self.words[side][-1]) > self.longest]
         if long:
             self.too_long.add(f"{pair.place}: {' and '.join(long)} words, more than {self.longest}")
 
@@ -189,9 +187,7 @@ def _lengths(values: array) -> Lengths:
     lengths = np.asarray(values)
     median, p95 = np.percentile(lengths, [50, 95])
     mean = float(lengths.mean())
-    return Lengths(
-        int(lengths.min()), mean, float(median), float(p95), int(lengths.max()), _histogram(lengths)
-    )
+    return Lengths(int(lengths.min()), mean, float(median), float(p95), int(lengths.max()), _histogram(lengths))
 
 
 def _histogram(lengths: np.ndarray) -> dict[str, int]:
@@ -204,9 +200,7 @@ def _histogram(lengths: np.ndarray) -> dict[str, int]:
 def _odd_ratios(reading: _Reading) -> Finding:
     """Find pairs whose source-to-target length is beyond three times the median either way."""
     source, target = (np.asarray(reading.characters[side], dtype=float) for side in SIDES)
-    fit = np.flatnonzero(
-        (np.maximum(source, target) >= _RATIO_MIN_CHARACTERS) & (np.minimum(source, target) > 0)
-    )
+    fit = np.flatnonzero((np.maximum(source, target) >= _RATIO_MIN_CHARACTERS) & (np.minimum(source, target) > 0))
     if not len(fit):
         return Finding(0, [])
     ratios = source[fit] / target[fit]
@@ -301,8 +295,6 @@ def _finding_lines(title: str, finding: Finding) -> Iterable[str]:
 def _unknown_lines(side: str, unknown: dict[str, int]) -> Iterable[str]:
     if not unknown:
         return []
-    shown = ", ".join(
-        f"{char!r} (U+{ord(char):04X}) {n:,}" for char, n in islice(unknown.items(), _CHARACTERS_SHOWN)
-    )
+    shown = ", ".join(f"{char!r} (U+{ord(char):04X}) {n:,}" for char, n in islice(unknown.items(), _CHARACTERS_SHOWN))
     more = ", ..." if len(unknown) > _CHARACTERS_SHOWN else ""
     return [f"  {side} characters that train never shows: {len(unknown):,}: {shown}{more}"]

@@ -35,9 +35,7 @@ _ATTEMPTS_A_ROW = 200
 class Dates:
     """The same day written in two languages: "Tuesday, March 4, 2031" and "Dienstag, 4. März 2031"."""
 
-    def __init__(
-        self, *, from_: str = "en", to: str = "de", rows: int = 12000, split: str = "train", seed: int = 1
-    ):
+    def __init__(self, *, from_: str = "en", to: str = "de", rows: int = 12000, split: str = "train", seed: int = 1):
         _at_least("rows", rows, 1)
         self.source = _locale("from", from_)
         self.target = _locale("to", to)
@@ -126,9 +124,7 @@ def _locale(option: str, name: str) -> Locale:
 def _near_locales(name: str) -> list[str]:
     """Give the identifiers that look like a name, or the language whose English name it is."""
     known = locale_identifiers()
-    by_english_name = {
-        str(full).lower(): code for code, full in Locale("en").languages.items() if code in known
-    }
+    by_english_name = {str(full).lower(): code for code, full in Locale("en").languages.items() if code in known}
     close = difflib.get_close_matches(name.lower(), by_english_name, n=1, cutoff=0.8)
     return [by_english_name[close[0]]] if close else difflib.get_close_matches(name, known, n=3, cutoff=0.4)
 

@@ -20,7 +20,8 @@ from saccade.shapes import Float, Int
 
 
 class DecodeConfig(Config):
-    """How outputs are searched for: at most `ratio` × source tokens + `extra` tokens each."""
+    """How outputs are searched for: at most `ratio` × source tokens + `extra` tokens each. `batch_tokens` are padded
+    source tokens × hypotheses that are held at a time."""
 
     search: SearchSlot = Beam
     ratio: NotNegative = 2.0
@@ -40,10 +41,14 @@ class Output:
 
 
 class Engine(Protocol):
-    """The contract: for each source its outputs, best first; an empty source gives an empty output."""
+    """The contract: for each source its outputs, best first; an empty source gives an empty output.
+
+    `prefixes` are texts that the outputs must begin with. `first` is the number of the first source in the whole
+    input, so that what is drawn for a line does not depend on how the lines were grouped.
+    """
 
     def write(
-        self, sources: Sequence[str], decode: DecodeConfig, prefixes: Sequence[str] | None = None
+        self, sources: Sequence[str], decode: DecodeConfig, prefixes: Sequence[str] | None = None, first: int = 0
     ) -> Iterator[list[Output]]: ...
 
 
@@ -71,36 +76,33 @@ class TorchEngine:
         self.model, self.source, self.target = model, source, target
 
     def write(
-        self, sources: Sequence[str], decode: DecodeConfig, prefixes: Sequence[str] | None = None
+        self, sources: Sequence[str], decode: DecodeConfig, prefixes: Sequence[str] | None = None, first: int = 0
     ) -> Iterator[list[Output]]:
         encoded = self.source.encode(sources)
         forced = self.target.encode(prefixes) if prefixes else [[] for _ in sources]
         corpus = Corpus(encoded, forced)
         full = np.array([row for row, ids in enumerate(encoded) if ids], dtype=np.int64)
         waiting: dict[int, list[Output]] = {row: [EMPTY] for row, ids in enumerate(encoded) if not ids}
-        batches = iter(by_length(corpus, full, decode.batch_tokens))
         search: Search = build(decode.search, "decode.search")
+        batches = iter(by_length(corpus, full, decode.batch_tokens // search.width))
         for row in range(len(sources)):
             while row not in waiting:
-                waiting |= self._write_batch(corpus, next(batches), search, decode)
+                waiting |= self._write_batch(corpus, next(batches).tolist(), search, decode, first)
             yield waiting.pop(row)
 
     @torch.inference_mode()
     def _write_batch(
-        self, corpus: Corpus, rows: np.ndarray, search: Search, decode: DecodeConfig
+        self, corpus: Corpus, rows: list[int], search: Search, decode: DecodeConfig, first: int
     ) -> dict[int, list[Output]]:
-        names = [int(row) for row in rows]
-        source = Side.of([np.append(corpus.source(row), END) for row in names])
-        longest = [int(decode.ratio * len(corpus.source(row)) + decode.extra) + 1 for row in names]
-        rules = Rules.of(longest, [corpus.target(row).tolist() for row in names])
+        source = Side.of([np.append(corpus.source(row), END) for row in rows])
+        longest = [int(decode.ratio * len(corpus.source(row)) + decode.extra) + 1 for row in rows]
+        rules = Rules.of(longest, [corpus.target(row).tolist() for row in rows])
         was_training = self.model.training
         self.model.eval()
         try:
             memory = self.model.encoder.encode(source.ids, source.keep)
-            found = search(ModelWriter(self.model), memory, rules, names)
-            return {
-                names[i]: [self._output(h.tokens, h.log_prob, h.score) for h in best] for i, best in found
-            }
+            found = search(ModelWriter(self.model), memory, rules, [first + row for row in rows])
+            return {rows[i]: [self._output(h.tokens, h.log_prob, h.score) for h in best] for i, best in found}
         finally:
             self.model.train(was_training)
 

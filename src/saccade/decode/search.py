@@ -30,9 +30,7 @@ class Hypothesis:
     score: float
 
 
-Found = Iterator[
-    tuple[int, list[Hypothesis]]
-]  # the number of a sentence in the batch, its outputs, best first
+Found = Iterator[tuple[int, list[Hypothesis]]]  # the number of a sentence in the batch, its outputs, best first
 
 
 class Writer(Protocol):
@@ -43,7 +41,10 @@ class Writer(Protocol):
 
 
 class Search(Protocol):
-    """The contract. `names` are the numbers of the sentences in the whole input, for draws that ignore batches."""
+    """The contract. `names` are the numbers of the sentences in the whole input, for draws that ignore batches.
+    `width` is how many hypotheses of a sentence are held at a time."""
+
+    width: int
 
     def __call__(self, writer: Writer, memory: Memory, rules: Rules, names: list[int]) -> Found: ...
 
@@ -80,6 +81,8 @@ def _one_by_one(writer: Writer, memory: Memory, rules: Rules, names: list[int], 
 class Greedy:
     """The likeliest token at each step."""
 
+    width = 1
+
     def __call__(self, writer: Writer, memory: Memory, rules: Rules, names: list[int]) -> Found:
         return _one_by_one(writer, memory, rules, names, lambda log_probs, _, __: log_probs.argmax(-1))
 
@@ -89,9 +92,9 @@ class Sample:
     the fewest that hold `top_p` of the probability (Holtzman et al. 2020). 0 and 1 cut nothing. A draw depends on the
     seed, the sentence's number and the step alone, never on the batch."""
 
-    def __init__(
-        self, *, temperature: Positive = 1.0, top_k: Natural = 0, top_p: Positive = 1.0, seed: int = 1
-    ):
+    width = 1
+
+    def __init__(self, *, temperature: Positive = 1.0, top_k: Natural = 0, top_p: Positive = 1.0, seed: int = 1):
         if top_p > 1:
             raise Refusal(f"top_p is a probability, got {top_p}")
         self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
@@ -127,17 +130,15 @@ class Beam:
     def __init__(self, *, size: Count = 5, length_penalty: NotNegative = 1.0, best: Count = 1):
         if best > size:
             raise Refusal(f"best = {best} outputs cannot come out of a beam of size = {size}")
-        self.size, self.length_penalty, self.best = size, length_penalty, best
+        self.width, self.length_penalty, self.best = size, length_penalty, best
 
     def __call__(self, writer: Writer, memory: Memory, rules: Rules, names: list[int]) -> Found:
-        beams = _Beams(writer, memory, rules, len(names), self.size)
+        beams = _Beams(writer, memory, rules, len(names), self.width)
         done: list[list[Hypothesis]] = [[] for _ in names]
         for step in range(int(rules.longest.max())):
             for row, tokens, log_prob in beams.advance(step, [len(d) for d in done]):
                 done[row].append(Hypothesis(tokens, log_prob, log_prob / len(tokens) ** self.length_penalty))
-            finished = [
-                row for row, hope in beams.hopes() if self._settled(done[row], hope, beams.longest(row))
-            ]
+            finished = [row for row, hope in beams.hopes() if self._settled(done[row], hope, beams.longest(row))]
             for row in finished:
                 yield row, sorted(done[row], key=lambda h: -h.score)[: self.best]
             if beams.leave(finished):
@@ -149,10 +150,7 @@ class Beam:
             return True
         if len(done) < self.best:
             return False
-        return (
-            sorted((h.score for h in done), reverse=True)[self.best - 1]
-            >= hope / longest**self.length_penalty
-        )
+        return sorted((h.score for h in done), reverse=True)[self.best - 1] >= hope / longest**self.length_penalty
 
 
 class _Beams:
@@ -197,9 +195,7 @@ class _Beams:
     def leave(self, finished: list[int]) -> bool:
         """Take finished sentences out of the batch; True when none is left."""
         if finished:
-            stay = torch.tensor(
-                [i for i, row in enumerate(self._alive) if row not in finished], dtype=torch.long
-            )
+            stay = torch.tensor([i for i, row in enumerate(self._alive) if row not in finished], dtype=torch.long)
             self._alive = [self._alive[i] for i in stay.tolist()]
             rows = (stay[:, None] * self._size + torch.arange(self._size)).flatten()
             self._state, self._rules = select(self._state, rows, stay), self._rules.select(stay)

@@ -51,8 +51,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], resamples: int =
     metrics = {"bleu": BLEU(), "chrf": CHRF(), "bleu_lc_tok": BLEU(lowercase=True)}
     resamples = resamples if len(references) > 1 else 1
     results = {
-        name: metric.corpus_score(hypotheses, [references], n_bootstrap=resamples)
-        for name, metric in metrics.items()
+        name: metric.corpus_score(hypotheses, [references], n_bootstrap=resamples) for name, metric in metrics.items()
     }
     interval = {
         name: [result._mean - result._ci, result._mean + result._ci] if resamples > 1 else [result.score] * 2

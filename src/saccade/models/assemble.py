@@ -55,14 +55,10 @@ def assemble(config: ModelConfig, source_vocabulary: int, target_vocabulary: int
     site = {"dim": config.dim, "dropouts": Dropouts(**plain(config.dropout))}
     try:
         encoder = build(config.encoder, "encoder", vocabulary=source_vocabulary, **site)
-        decoder = build(
-            config.decoder, "decoder", vocabulary=target_vocabulary, causal=True, reads=True, **site
-        )
+        decoder = build(config.decoder, "decoder", vocabulary=target_vocabulary, causal=True, reads=True, **site)
         if config.shared_embeddings:
             decoder.embedding = _shared(config, encoder, source_vocabulary, target_vocabulary)
-        head = build(
-            config.head, "head", vocabulary=target_vocabulary, dim=config.dim, turned=decoder.embedding.turned
-        )
+        head = build(config.head, "head", vocabulary=target_vocabulary, dim=config.dim, turned=decoder.embedding.turned)
     except Refusal as refusal:
         raise ConfigError(f"{'.'.join(('model', *refusal.key))}: {refusal.reason}") from None
     return Model(encoder, decoder, cast(Head, head))

@@ -60,9 +60,7 @@ class Stacked(nn.Module):
         at = torch.zeros(rows, dtype=torch.long, device=next(self.parameters()).device)
         return {"at": at, "layers": self.stack.start(self._layers, memory, rows)}
 
-    def step(
-        self, tokens: Ids, state: dict[str, Any], keep: Keep | None = None
-    ) -> tuple[States, dict[str, Any]]:
+    def step(self, tokens: Ids, state: dict[str, Any], keep: Keep | None = None) -> tuple[States, dict[str, Any]]:
         """One token, a prefix, or the whole target: all rows advance together."""
         x, places = self.embedding(tokens, keep, state["at"])
         x = self.dropout(self.position.embed(x, places))

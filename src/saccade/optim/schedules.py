@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Protocol
 
-from saccade.config import Natural, Positive, Slot
+from saccade.config import Natural, NotNegative, Positive, Slot
 
 
 class Schedule(Protocol):
@@ -13,40 +13,46 @@ class Schedule(Protocol):
     def __call__(self, step: int) -> float: ...
 
 
+def risen(step: int, warmup: int) -> float:
+    """How much of the warm-up is done, 0 to 1."""
+    return min(1.0, step / max(1, warmup))
+
+
+def gone(step: int, warmup: int, updates: int) -> float:
+    """How much of the way from the warm-up to the last update is done, 0 to 1."""
+    return min(1.0, max(0.0, (step - warmup) / max(1, updates - warmup)))
+
+
 class InverseRoot:
     """Up in a line for `warmup` updates to `rate`, then down as 1/√step (Vaswani et al. 2017, §5.3)."""
 
     def __init__(self, *, rate: Positive = 5e-4, warmup: Natural = 4000):
-        self.rate, self.warmup = rate, max(1, warmup)
+        self.rate, self.warmup = rate, warmup
 
     def __call__(self, step: int) -> float:
-        return self.rate * min(step / self.warmup, math.sqrt(self.warmup / step))
+        return self.rate * risen(step, self.warmup) * min(1.0, math.sqrt(max(1, self.warmup) / step))
 
 
 class Cosine:
     """Up in a line, then down along half a cosine to `last` × `rate` at the last update (Loshchilov & Hutter 2017)."""
 
-    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: float = 0.0):
+    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: NotNegative = 0.0):
         self.updates, self.rate, self.warmup, self.last = updates, rate, warmup, last
 
     def __call__(self, step: int) -> float:
-        if step <= self.warmup:
-            return self.rate * step / max(1, self.warmup)
-        gone = min(1.0, (step - self.warmup) / max(1, self.updates - self.warmup))
-        return self.rate * (self.last + (1 - self.last) * (1 + math.cos(math.pi * gone)) / 2)
+        left = (1 + math.cos(math.pi * gone(step, self.warmup, self.updates))) / 2
+        return self.rate * risen(step, self.warmup) * (self.last + (1 - self.last) * left)
 
 
 class Linear:
     """Up in a line, then down in a line to `last` × `rate` at the last update."""
 
-    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: float = 0.0):
+    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: NotNegative = 0.0):
         self.updates, self.rate, self.warmup, self.last = updates, rate, warmup, last
 
     def __call__(self, step: int) -> float:
-        if step <= self.warmup:
-            return self.rate * step / max(1, self.warmup)
-        gone = min(1.0, (step - self.warmup) / max(1, self.updates - self.warmup))
-        return self.rate * (1 - (1 - self.last) * gone)
+        left = 1 - gone(step, self.warmup, self.updates)
+        return self.rate * risen(step, self.warmup) * (self.last + (1 - self.last) * left)
 
 
 class Constant:
@@ -56,7 +62,7 @@ class Constant:
         self.rate, self.warmup = rate, warmup
 
     def __call__(self, step: int) -> float:
-        return self.rate * min(1.0, step / max(1, self.warmup))
+        return self.rate * risen(step, self.warmup)
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {

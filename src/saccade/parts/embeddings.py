@@ -15,9 +15,7 @@ from saccade.shapes import Float, Ids, Int, Keep, States
 class Embedding(Protocol):
     """The contract: values and what of them is real → vectors and places; `turned` for a tied head."""
 
-    def __call__(
-        self, values: Tensor, keep: Keep | None, start: Tensor | None = None
-    ) -> tuple[States, Places]: ...
+    def __call__(self, values: Tensor, keep: Keep | None, start: Tensor | None = None) -> tuple[States, Places]: ...
 
     def turned(self, hidden: Float[Tensor, "*n D"]) -> tuple[Float[Tensor, "*n d"], Float[Tensor, "V d"]]: ...
 
@@ -30,9 +28,7 @@ class Words(nn.Module):
         self.table = table(vocabulary, dim)
         self.scale = math.sqrt(dim) if scaled else 1.0
 
-    def forward(
-        self, ids: Ids, keep: Keep | None, start: Int[Tensor, "B"] | None = None
-    ) -> tuple[States, Places]:
+    def forward(self, ids: Ids, keep: Keep | None, start: Int[Tensor, "B"] | None = None) -> tuple[States, Places]:
         return self.table(ids) * self.scale, Places.of(ids, keep, start)
 
     def turned(self, hidden: Float[Tensor, "*n D"]) -> tuple[Float[Tensor, "*n D"], Float[Tensor, "V D"]]:

@@ -15,9 +15,7 @@ from saccade.shapes import Keep, States
 class PlainFeedForward(nn.Module):
     """y = W₂ f(W₁ x + b₁) + b₂ at each place (Vaswani et al. 2017, §3.3)."""
 
-    def __init__(
-        self, dim: int, dropout: float = 0.0, *, inner: Count = 2048, activation: Activation = "relu"
-    ):
+    def __init__(self, dim: int, dropout: float = 0.0, *, inner: Count = 2048, activation: Activation = "relu"):
         super().__init__()
         self.into, self.out = linear(dim, inner), linear(inner, dim)
         self.activation = ACTIVATIONS[activation]

@@ -39,7 +39,8 @@ class Sinusoidal(nn.Module):
     def embed(self, x: States, places: Places) -> States:
         longest = int(places.at.max()) + 1 if places.at.numel() else 0
         if longest > self.table.shape[0]:  # grow by doubling: the next sentence is seldom the longest
-            self.table = sinusoid(torch.arange(2 * longest, device=x.device), x.shape[-1])
+            with torch.inference_mode(False):  # the longer table must serve training too
+                self.table = sinusoid(torch.arange(2 * longest, device=x.device), x.shape[-1])
         return x + self.table.to(x.dtype)[places.at]
 
 

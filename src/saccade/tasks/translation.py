@@ -79,9 +79,7 @@ class Translation:
     ) -> Validation:
         """Cost per token without smoothing, and scores of what the model really writes."""
         cost, count = forced_cost(model, encode(pairs, tokenizers, longest).corpus, decode.batch_tokens)
-        outputs = TorchEngine(model, tokenizers.source, tokenizers.target).write(
-            [p.source for p in pairs], decode
-        )
+        outputs = TorchEngine(model, tokenizers.source, tokenizers.target).write([p.source for p in pairs], decode)
         texts = [best[0].text for best in outputs]
         references = [pair.target for pair in pairs]
         figures = {

@@ -1,17 +1,18 @@
 """What a training would cost, from a few real steps."""
 
+import itertools
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from saccade.console import clock
-from saccade.data.batches import epoch_batches, updates
-from saccade.data.batches import Position
+from saccade.data.batches import Position, epoch_batches, updates
 from saccade.recipe import Recipe
+from saccade.runs.checkpoints import checkpoint_bytes
 from saccade.runs.folder import RunFolder
-from saccade.train.job import prepare
+from saccade.train.job import Job, prepare
 from saccade.train.loop import update
 from saccade.train.progress import Reporter
 from saccade.train.state import State
@@ -19,35 +20,58 @@ from saccade.train.state import State
 STEPS = 10
 
 
-def dry_run(recipe: Recipe, path: Path, report: Reporter) -> Iterator[str]:
-    """Parameters, peak memory with the largest batch, time an epoch, disk. Writes nothing."""
+@dataclass(frozen=True)
+class Cost:
+    """What was measured and what follows from it."""
+
+    parameters: int
+    peak_bytes: int
+    tokens_per_second: float  # of the target
+    epoch_seconds: float
+    all_seconds: float
+    checkpoint_bytes: int
+    checkpoints: int
+
+    def lines(self) -> list[str]:
+        megabytes = self.checkpoint_bytes / 1e6
+        return [
+            f"parameters       {self.parameters:,}",
+            f"peak memory      {self.peak_bytes / 1e6:,.0f} MB, with the largest batch",
+            f"speed            {self.tokens_per_second:,.0f} target tokens/s",
+            f"time an epoch    {clock(self.epoch_seconds)}, validation aside",
+            f"whole training   {clock(self.all_seconds)} to the last update, validation aside",
+            f"disk             {megabytes * self.checkpoints:,.0f} MB in {self.checkpoints} checkpoints",
+        ]
+
+
+def dry_run(recipe: Recipe, path: Path, report: Reporter) -> Cost:
+    """A step on the largest batch for the memory, then a few as they come for the time. Writes nothing."""
     job = prepare(recipe, RunFolder(path), report)
-    corpus, settings = job.train.corpus, recipe.train
-    plan = epoch_batches(corpus, settings.batch_tokens, recipe.seed, 0)
-    cells = [len(b) * int(max(corpus.source_lengths[b].max(), corpus.target_lengths[b].max())) for b in plan]
-    largest = plan[cells.index(max(cells))]
-    job.model.train()
+    settings, corpus = recipe.train, job.train.corpus
     state = State()
-    update(job, state, [corpus.batch(largest.tolist())])
+    job.model.train()
+    update(job, state, [corpus.batch(largest_batch(job))])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    plan = updates(corpus, settings.batch_tokens, settings.update_tokens, recipe.seed, Position())
     began, tokens = time.monotonic(), 0
-    for _, (batches, _) in zip(
-        range(STEPS),
-        updates(corpus, settings.batch_tokens, settings.update_tokens, recipe.seed, Position()),
-        strict=False,
-    ):
+    for batches, _ in itertools.islice(plan, STEPS):
         update(job, state, batches)
         tokens += sum(batch.target_tokens for batch in batches)
     seconds = time.monotonic() - began
-    epoch = seconds * (int(corpus.target_lengths.sum()) + len(corpus)) / tokens
-    parameters = sum(p.numel() for p in job.parameters)
-    kept = max(settings.keep, settings.average) + 2
-    checkpoint = sum(
-        t.numel() * t.element_size() for t in (*job.model.parameters(), *job.training_tensors().values())
+    return Cost(
+        parameters=sum(p.numel() for p in job.parameters),
+        peak_bytes=peak,
+        tokens_per_second=tokens / seconds,
+        epoch_seconds=seconds * (int(corpus.target_lengths.sum()) + len(corpus)) / tokens,
+        all_seconds=seconds / STEPS * settings.updates,
+        checkpoint_bytes=checkpoint_bytes(job.model, job.training_tensors()),
+        checkpoints=max(settings.keep, settings.average) + 2,  # the best, and the one being written
     )
-    yield f"parameters       {parameters:,}"
-    yield f"peak memory      {peak / 1e6:,.0f} MB, with the largest of {len(plan):,} batches"
-    yield f"speed            {tokens / seconds:,.0f} target tokens/s"
-    yield f"time an epoch    {clock(epoch)}, validation aside"
-    yield f"whole training   {clock(seconds / STEPS * settings.updates)} for {settings.updates:,} updates, validation aside"
-    yield f"disk             {checkpoint * kept / 1e6:,.0f} MB: {kept} checkpoints of {checkpoint / 1e6:,.1f} MB"
+
+
+def largest_batch(job: Job) -> list[int]:
+    """The rows of the batch with the most places."""
+    corpus = job.train.corpus
+    batches = epoch_batches(corpus, job.recipe.train.batch_tokens, job.recipe.seed, 0)
+    longest = [max(corpus.source_lengths[b].max(), corpus.target_lengths[b].max()) + 1 for b in batches]
+    return max(zip(batches, longest, strict=True), key=lambda pair: len(pair[0]) * pair[1])[0].tolist()

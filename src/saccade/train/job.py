@@ -39,9 +39,7 @@ class Job:
         """What resuming needs beside the weights: the optimizer's tensors by name, and the random generator."""
         names = {id(p): name for name, p in self.model.named_parameters()}
         tensors = {
-            f"{key}/{names[id(p)]}": value
-            for p, state in self.optimizer.state.items()
-            for key, value in state.items()
+            f"{key}/{names[id(p)]}": value for p, state in self.optimizer.state.items() for key, value in state.items()
         }
         return {**tensors, "random": torch.get_rng_state()}
 

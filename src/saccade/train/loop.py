@@ -13,8 +13,8 @@ import torch
 from saccade.data.batches import Batch, updates
 from saccade.errors import RunError
 from saccade.recipe import Recipe
-from saccade.runs.checkpoints import average, load_training, load_weights, write_checkpoint
-from saccade.runs.files import clear_leftovers
+from saccade.runs.checkpoints import average, checkpoint_bytes, load_training, load_weights, write_checkpoint
+from saccade.runs.files import clear_leftovers, discard, not_written, verify
 from saccade.runs.folder import RunFolder
 from saccade.train.job import Job, prepare
 from saccade.train.progress import Line, Reporter
@@ -35,6 +35,8 @@ def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = 
         state = restore(job, run, report)
         try:
             learn(job, run, state, report, interrupts)
+        except OSError as error:
+            raise not_written(path, error, checkpoint_bytes(job.model, job.training_tensors())) from None
         finally:
             report.close()
         finish(job, run, state, report)
@@ -46,9 +48,7 @@ def learn(job: Job, run: RunFolder, state: State, report: Reporter, interrupts: 
     settings = job.recipe.train
     job.model.train()
     began, logged = time.monotonic() - state.seconds, time.monotonic()
-    plan = updates(
-        job.train.corpus, settings.batch_tokens, settings.update_tokens, job.recipe.seed, state.position
-    )
+    plan = updates(job.train.corpus, settings.batch_tokens, settings.update_tokens, job.recipe.seed, state.position)
     while not (stop := reason_to_stop(job.recipe, state)):
         batches, position = next(plan)
         update(job, state, batches)
@@ -98,20 +98,26 @@ def update(job: Job, state: State, batches: Sequence[Batch]) -> None:
         loss.total.backward()
         cost, count = cost + loss.shown["cost"], count + loss.count
     norm = scale_gradients(job, 1 / count)
-    if math.isfinite(norm) and math.isfinite(cost):
-        for group in job.optimizer.param_groups:
-            group["lr"] = job.schedule(state.step + 1)
-        job.optimizer.step()
-        state.in_a_row = 0
-        add(state.sums, batches, cost, count, norm)
-    else:
-        state.skipped, state.in_a_row = state.skipped + 1, state.in_a_row + 1
-        if state.in_a_row >= MOST_SKIPS:
-            places = ", ".join(job.train.places[row] for row in batches[-1].rows[:5])
-            raise RunError(
-                f"gradients were not finite in {MOST_SKIPS} updates in a row, last at step {state.step + 1} in the batch "
-                f"of {places}, …; look at these lines, or lower train.schedule.rate"
-            )
+    if not (math.isfinite(norm) and math.isfinite(cost)):
+        skip(job, state, batches)
+        return
+    for group in job.optimizer.param_groups:
+        group["lr"] = job.schedule(state.step + 1)
+    job.optimizer.step()
+    state.in_a_row = 0
+    add(state.sums, batches, cost, count, norm)
+
+
+def skip(job: Job, state: State, batches: Sequence[Batch]) -> None:
+    """Leave an update out, and give up after too many in a row."""
+    state.skipped += 1
+    state.in_a_row += 1
+    if state.in_a_row >= MOST_SKIPS:
+        places = ", ".join(job.train.places[row] for batch in batches for row in batch.rows[:5])
+        raise RunError(
+            f"gradients were not finite in {MOST_SKIPS} updates in a row, last at step {state.step + 1} in the batch "
+            f"of {places}, …; look at these lines, or lower train.schedule.rate"
+        )
 
 
 def scale_gradients(job: Job, scale: float) -> float:
@@ -124,12 +130,10 @@ def scale_gradients(job: Job, scale: float) -> float:
 
 
 def add(sums: Sums, batches: Sequence[Batch], cost: float, count: int, norm: float) -> None:
-    sums.cost, sums.count, sums.norms, sums.updates = (
-        sums.cost + cost,
-        sums.count + count,
-        sums.norms + norm,
-        sums.updates + 1,
-    )
+    sums.cost += cost
+    sums.count += count
+    sums.norms += norm
+    sums.updates += 1
     sums.source_tokens += sum(batch.source_tokens for batch in batches)
     sums.padded += sum(batch.padded_tokens for batch in batches)
 
@@ -190,9 +194,7 @@ def append(run: RunFolder, state: State, record: dict[str, Any]) -> None:
 def validate(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
     """Decode the development text for real and remember whether it is the best so far."""
     settings = job.recipe.train
-    result = job.task.validate(
-        job.model, job.tokenizers, job.dev, job.recipe.data.longest, settings.validation
-    )
+    result = job.task.validate(job.model, job.tokenizers, job.dev, job.recipe.data.longest, settings.validation)
     figure = result.figures[settings.best_by]
     better = state.better(figure, settings.best_by)
     if better:
@@ -209,6 +211,8 @@ def save(job: Job, run: RunFolder, state: State, *, regular: bool) -> None:
     if regular:
         state.regular.append(state.step)
     checkpoints = run.checkpoints
+    if (old := checkpoints.folder / "average").exists():  # of an earlier end: it would hide what is newer
+        discard(old)
     if run.metrics.exists():
         with run.metrics.open("rb") as file:
             os.fsync(file.fileno())
@@ -249,12 +253,18 @@ def restore(job: Job, run: RunFolder, report: Reporter) -> State:
     return state
 
 
+def averaged(run: RunFolder) -> list[int] | None:
+    """The steps of the average that is there, if it is whole."""
+    try:
+        return verify(run.checkpoints.folder / "average").get("averaged")
+    except RunError:
+        return None
+
+
 def finish(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
     """Average the last checkpoints, if the recipe asks for it."""
     last = [step for step in state.regular if run.checkpoints.at(step).is_dir()][-job.recipe.train.average :]
-    if job.recipe.train.average and len(last) > 1:
+    if job.recipe.train.average and len(last) > 1 and last != averaged(run):
         average(job.model, [run.checkpoints.at(step) for step in last])
-        write_checkpoint(
-            run.checkpoints.folder / "average", job.model, {}, None, averaged=last, step=state.step
-        )
+        write_checkpoint(run.checkpoints.folder / "average", job.model, {}, None, averaged=last, step=state.step)
         report.say(f"averaged the weights of steps {', '.join(map(str, last))}")

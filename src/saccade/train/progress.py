@@ -65,9 +65,7 @@ class ConsoleReporter:
         self._bar.update(self._bar.task_ids[0], completed=line.step, total=line.steps, description=str(line))
 
     def validation(self, step: int, result: Validation, best: bool) -> None:
-        figures = " · ".join(
-            f"{name.replace('_', ' ')} {value:.2f}" for name, value in result.figures.items()
-        )
+        figures = " · ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in result.figures.items())
         self.say(f"── validation at step {step:,}: {figures}{' · best so far' if best else ''}")
         for sample in result.samples:
             self.say(f"   {sample.source}\n   → {sample.output}\n   = {sample.reference}")

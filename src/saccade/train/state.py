@@ -33,9 +33,7 @@ class State:
     in_a_row: int = 0
     seconds: float = 0.0
     metrics_bytes: int = 0
-    regular: list[int] = field(
-        default_factory=list
-    )  # checkpoints made by a validation, not by an interruption
+    regular: list[int] = field(default_factory=list)  # checkpoints made by a validation, not by an interruption
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)

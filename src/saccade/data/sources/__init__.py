@@ -55,7 +55,5 @@ def _listing(shown: list[Fault], faults: int, rows: int) -> str:
     lines = [str(fault) for fault in shown]
     if faults > len(shown):
         lines.append(f"... and {faults - len(shown):,} more")
-    lines.append(
-        f"{faults:,} of {rows:,} rows are bad; mend them, or set `data.skip_bad = true` to leave them out"
-    )
+    lines.append(f"{faults:,} of {rows:,} rows are bad; mend them, or set `data.skip_bad = true` to leave them out")
     return "\n".join(lines)

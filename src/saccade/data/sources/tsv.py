@@ -36,7 +36,5 @@ class Tsv:
         columns = line.split("\t")
         needed = max(self.src, self.tgt) + 1
         if len(columns) < needed:
-            return Fault(
-                place, f"too few columns: {len(columns)} of the {needed} needed; are they parted by tabs?"
-            )
+            return Fault(place, f"too few columns: {len(columns)} of the {needed} needed; are they parted by tabs?")
         return Pair(columns[self.src], columns[self.tgt], place)

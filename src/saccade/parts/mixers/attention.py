@@ -1,12 +1,11 @@
 """Multi-head attention: for itself, for the past only, or for a memory (Vaswani et al. 2017, §3.2)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from saccade.config import Count, build
 from saccade.errors import Refusal
@@ -80,9 +79,7 @@ class MultiHead(Part):
         key, value = self._keys(x)
         if not fresh:
             key, value = torch.cat([state.key, key], 2), torch.cat([state.value, value], 2)
-        return self._finish(self._look(query, key, value, places, places.back(key.shape[2]))), Cache(
-            key, value
-        )
+        return self._finish(self._look(query, key, value, places, places.back(key.shape[2]))), Cache(key, value)
 
     def _split(self, x: States) -> Heads:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)

@@ -1,0 +1,41 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Each makes .venv and installs what it needs, once.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+.PHONY: demo test quick lint clean
+
+demo: $(VENV)/installed
+	$(BIN)/saccade demo
+
+test: $(VENV)/installed-test
+	$(PYTEST)
+
+quick: $(VENV)/installed-test
+	$(PYTEST) -m "not slow"
+
+lint: $(VENV)/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# torch goes first and alone: with it pinned and present, nothing later asks for another build of it
+$(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt torch numpy
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/installed-test: $(VENV)/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[test,lint]'
+	@if ! command -v chromium >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get update --quiet=2 && apt-get install --quiet=2 --yes chromium >/dev/null \
+		|| echo "chromium could not be installed: the browser tests will not run"; fi
+	touch $@
+
+clean:
+	rm -rf $(VENV) runs dist

@@ -1,0 +1,67 @@
+"""What the README and the docs say is true: their Python runs, their commands parse, their links lead somewhere."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import saccade
+from saccade.cli import app
+from saccade.train.progress import Silent
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small run where the pages expect one."""
+    folder = tmp_path_factory.mktemp("docs")
+    small = {"extends": "demo", "model": {"dim": 16}, "train": {"updates": 4, "validate_every": 4}}
+    saccade.train(small, folder / "runs" / "demo", report=Silent())
+    return folder
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.stem)
+def test_python_on_the_page_runs(page: Path, folder: Path) -> None:
+    code = "\n".join(blocks(page, "python"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "sh")], ids=lambda page: page.stem)
+def test_commands_on_the_page_parse(page: Path) -> None:
+    lines = [line for block in blocks(page, "sh") for line in block.splitlines() if line.startswith("saccade ")]
+    for line in lines:
+        words = shlex.split(line.partition(" < ")[0], comments=True)
+        app.parse_args(words[1:], print_error=False, exit_on_error=False)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text("utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_is_short_and_has_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert text.count("\n") <= 150
+    assert "make demo" in text
+    assert "make test" in text
+
+
+def test_the_page_of_parts_is_what_the_tables_say() -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        from make_parts import page
+    finally:
+        sys.path.pop(0)
+    assert (ROOT / "docs" / "parts.md").read_text("utf-8") == page(), "run: python docs/make_parts.py"

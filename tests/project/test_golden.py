@@ -1,0 +1,39 @@
+"""Names and shapes of weights are frozen: a run of today must open tomorrow."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from saccade.models.assemble import assemble
+from saccade.recipe import recipe_of
+from saccade.runs.checkpoints import named_tensors
+
+GOLDEN = Path(__file__).parent / "golden"
+TEXT = {"kind": "copy"}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "transformer-tiny": {"extends": "transformer-tiny"},
+    "transformer-base": {"extends": "transformer-base"},
+    "post-learned-untied": {
+        "extends": "transformer-tiny",
+        "model": {
+            "shared_embeddings": False,
+            "head": "linear",
+            "block": {"connection": "post"},
+            "encoder": {"position": "learned", "depth": 1},
+            "decoder": {"position": "learned", "depth": 1},
+        },
+    },
+}
+
+
+def listing(variant: dict[str, Any]) -> str:
+    model = assemble(recipe_of({**variant, "data": {"train": TEXT, "dev": TEXT}}).model, 100, 100)
+    tensors, aliases = named_tensors(model)
+    names = [f"{name} {list(tensor.shape)}" for name, tensor in tensors.items()]
+    return "\n".join([*names, *(f"{alias} = {first}" for alias, first in aliases.items())]) + "\n"
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_names_and_shapes_of_weights_are_those_of_format_1(name: str) -> None:
+    assert listing(VARIANTS[name]) == (GOLDEN / f"{name}.txt").read_text("utf-8")

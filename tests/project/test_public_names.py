@@ -1,0 +1,25 @@
+"""The public door: what __all__ says is there, and nothing else is promised."""
+
+import subprocess
+import sys
+
+import saccade
+
+
+def test_every_public_name_can_be_had() -> None:
+    for name in saccade.__all__:
+        assert getattr(saccade, name) is not None
+
+
+def test_names_are_sorted_and_listed_once() -> None:
+    assert saccade.__all__ == sorted(saccade.__all__)
+    assert set(saccade.__all__) == set(saccade._HOME)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(saccade, "translator")
+
+
+def test_importing_saccade_does_not_import_torch() -> None:
+    code = "import saccade, saccade.cli, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
