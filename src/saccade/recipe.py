@@ -36,8 +36,8 @@ class DataConfig(Config):
     """Where text comes from and how it becomes ids. File names are taken in `folder`."""
 
     folder: str = "."
-    train: SourceSlot
-    dev: SourceSlot
+    train: SourceSlot = Nothing
+    dev: SourceSlot = Nothing
     test: SourceSlot = Nothing
     skip_bad: bool = False  # leave bad lines out and count them, instead of stopping
     longest: Count = 256  # tokens on either side; longer pairs are left out of training
@@ -69,7 +69,7 @@ class Recipe(Config):
     """The root of the config."""
 
     seed: Natural = 1
-    data: DataConfig
+    data: DataConfig = DataConfig()
     task: Annotated[Callable[..., Translation], Slot(TASKS)] = Translation
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()

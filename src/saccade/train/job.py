@@ -56,8 +56,11 @@ def prepare(recipe: Recipe, run: RunFolder, report: Reporter) -> Job:
     splits = sources(recipe)
     pairs, faults = pairs_of(splits, "train", recipe.data.skip_bad)
     dev, dev_faults = pairs_of(splits, "dev", recipe.data.skip_bad)
-    if not dev:
-        raise DataError("data.dev: there is no text to validate on")
+    for split, found in (("train", pairs), ("dev", dev)):
+        if not found:
+            raise DataError(
+                f'data.{split}: there is no text; name some: {split} = {{ kind = "pairs", src = …, tgt = … }}'
+            )
     known = run.tokenizers(recipe) if run.exists() else None
     if known is None:
         report.say("learning the tokenizer")

@@ -1,0 +1,57 @@
+"""Flags that several commands share: they override a recipe's [decode]."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from saccade.cli.program import UsageError
+
+if TYPE_CHECKING:
+    from saccade.decode.engine import DecodeConfig
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class SearchFlags:
+    """Flags that override the recipe's [decode]."""
+
+    beam: int | None = None
+    "Beam size; 1 is greedy search."
+    length_penalty: float | None = None
+    "Outputs are ranked by log p / length^PENALTY."
+    ratio: float | None = None
+    "Longest output as a multiple of the source's tokens."
+
+    def settings(self, base: "DecodeConfig", sample: dict[str, Any] | None = None, best: int = 1) -> "DecodeConfig":
+        from saccade.api import search_settings
+
+        given = {"size": self.beam, "length_penalty": self.length_penalty, "best": best if best > 1 else None}
+        beam = {key: value for key, value in given.items() if value is not None}
+        search = {"kind": "sample", **sample} if sample is not None else {"kind": "beam", **beam} if beam else None
+        changes = {"search": search, "ratio": self.ratio}
+        return search_settings(base, {key: value for key, value in changes.items() if value is not None})
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class SampleFlags:
+    """Flags of `--sample`."""
+
+    sample: Annotated[bool, Parameter(negative="")] = False
+    "Draw from the model instead of searching for the likeliest."
+    temperature: float | None = None
+    "With --sample: below 1 is more careful, above 1 bolder."
+    top_k: int | None = None
+    "With --sample: draw from the K likeliest tokens."
+    top_p: float | None = None
+    "With --sample: draw from the fewest tokens that hold this share."
+    seed: int | None = None
+    "With --sample: another seed, another draw."
+
+    def options(self) -> dict[str, Any] | None:
+        given = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "seed")}
+        given = {name: value for name, value in given.items() if value is not None}
+        if given and not self.sample:
+            raise UsageError(f"--{next(iter(given)).replace('_', '-')} needs --sample")
+        return given if self.sample else None

@@ -1,0 +1,85 @@
+"""`saccade train` and `saccade demo`."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from saccade.cli.program import Sets, app, must_be_recipe, this_command
+
+
+@app.command
+def train(
+    recipe: str,
+    /,
+    *,
+    run: str = "",
+    sets: Sets = (),
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    allow_change: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Train a recipe. The same command goes on after a stop, a crash or a power cut.
+
+    Parameters
+    ----------
+    recipe: str
+        A recipe's file.
+    run: str
+        The run's folder; runs/NAME-OF-RECIPE if left out.
+    dry_run: bool
+        Take a few real steps and tell parameters, memory, time and disk; write nothing.
+    allow_change: bool
+        Let harmless settings of an existing run change, such as train.updates.
+    """
+    must_be_recipe(recipe, sets)
+    from saccade.console import program
+    from saccade.recipe import read_recipe
+    from saccade.train.dry_run import dry_run as try_out
+    from saccade.train.loop import train as run_training
+    from saccade.train.progress import ConsoleReporter
+    from saccade.train.signals import Interrupted
+
+    recipe_ = read_recipe(recipe, sets).config
+    folder = Path(run or Path("runs") / Path(recipe).stem)
+    report = ConsoleReporter()
+    if dry_run:
+        print("\n".join(try_out(recipe_, folder, report).lines()))
+        return 0
+    try:
+        run_training(recipe_, folder, report, allow_change=allow_change)
+    except Interrupted as stopped:
+        report.say(f"Saved step {stopped.step:,}. Continue with: {this_command()}")
+        return 128 + stopped.number
+    report.say(f"Translate with: {program()} translate {shlex.quote(str(folder))} FILE")
+    return 0
+
+
+@app.command
+def demo(
+    *,
+    from_: Annotated[str, Parameter(name="--from")] = "en",
+    to: str = "de",
+    run: str = "",
+) -> int:
+    """Train a translator of dates from nothing in about a minute, then show its attention.
+
+    Parameters
+    ----------
+    from_: str
+        The language to read, such as en, fr or es.
+    to: str
+        The language to write.
+    run: str
+        The run's folder; runs/demo (or runs/demo-FROM-TO) if left out.
+    """
+    from saccade.demo import demo as show_demo
+    from saccade.train.signals import Interrupted
+
+    try:
+        show_demo(from_, to, run)
+    except Interrupted as stopped:
+        print(f"Saved step {stopped.step:,}. Continue with: {this_command()}", file=sys.stderr)
+        return 128 + stopped.number
+    return 0

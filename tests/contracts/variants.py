@@ -1,0 +1,152 @@
+"""Every way to fill every slot, read off the tables: a new member is tested without a new line."""
+
+import itertools
+import random
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pydantic.fields import FieldInfo
+
+from saccade.config import Slot, python_layer, resolve, schema
+from saccade.models.assemble import Model, ModelConfig, assemble
+
+B, T, S, D, V = 3, 7, 5, 22, 13  # primes, and twice a prime where two heads must fit: no two axes can be swapped
+OTHER_V = 17
+SMALL = {"heads": 2, "inner": 11, "depth": 2, "longest": 31}  # what a test can afford, wherever a kind has the option
+
+Fields = Mapping[str, FieldInfo]
+Table = Mapping[str, Callable[..., Any]]
+
+
+def options(table: Table, kind: str) -> Fields:
+    return schema(kind, table[kind]).model_fields
+
+
+def slot_of(field: FieldInfo) -> Slot | None:
+    return next((m for m in field.metadata if isinstance(m, Slot)), None)
+
+
+def small(table: Table, kind: str) -> dict[str, Any]:
+    """A choice of small sizes, in every slot below it too."""
+    return {"kind": kind, **small_fields(options(table, kind))}
+
+
+def small_fields(fields: Fields) -> dict[str, Any]:
+    tree: dict[str, Any] = {name: SMALL[name] for name in fields if name in SMALL}
+    for name, field in fields.items():
+        if slot := slot_of(field):
+            tree[name] = small(slot.table, slot.kind_of(field.default))
+    return tree
+
+
+def values(field: FieldInfo) -> list[Any]:
+    """All values of an option that has few."""
+    if field.annotation is bool:
+        return [True, False]
+    return list(typing.get_args(field.annotation)) if typing.get_origin(field.annotation) is typing.Literal else []
+
+
+def changes(fields: Fields, base: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(what differs, tree) for every change of a single thing below `fields`."""
+    for name, field in fields.items():
+        for value in values(field):
+            if value != field.default:
+                yield f"{name}={value}", base | {name: value}
+        if slot := slot_of(field):
+            usual = slot.kind_of(field.default)
+            for kind in slot.table:
+                chosen = small(slot.table, kind)
+                if kind != usual:
+                    yield f"{name}={kind}", base | {name: chosen}
+                for label, tree in changes(options(slot.table, kind), chosen):
+                    yield f"{name}{f'={kind}' if kind != usual else ''}.{label}", base | {name: tree}
+
+
+def mixture(fields: Fields, dice: random.Random) -> dict[str, Any]:
+    """Everything chosen by lot, for what only goes wrong in company."""
+    tree = small_fields(fields)
+    for name, field in fields.items():
+        if slot := slot_of(field):
+            kind = dice.choice(list(slot.table))
+            tree[name] = {"kind": kind, **mixture(options(slot.table, kind), dice)}
+        elif several := values(field):
+            tree[name] = dice.choice(several)
+    return tree
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model to be held to the contracts."""
+
+    label: str
+    tree: dict[str, Any]
+    source_words: int
+    target_words: int
+
+    def __str__(self) -> str:
+        return self.label
+
+    @property
+    def config(self) -> ModelConfig:
+        return resolve(ModelConfig, [python_layer(self.tree)]).config
+
+    def fresh(self, seed: int = 0) -> Model:
+        torch.manual_seed(seed)
+        return assemble(self.config, self.source_words, self.target_words)
+
+    def changed(self, **keys: Any) -> "Variant":
+        return Variant(self.label, self.tree | keys, self.source_words, self.target_words)
+
+
+NO_DROPOUT = {"attention": 0.0, "residual": 0.0, "feed_forward": 0.0, "embedding": 0.0}
+
+
+def _variant(label: str, tree: dict[str, Any]) -> Variant:
+    tree = tree | {"dim": D, "dropout": NO_DROPOUT}
+    if tree.get("shared_embeddings", True):
+        embedding = tree["encoder"]["embedding"]  # one table serves both sides, so they are alike
+        return Variant(label, tree | {"decoder": tree["decoder"] | {"embedding": embedding}}, V, V)
+    return Variant(label, tree, V, OTHER_V)
+
+
+def _variants() -> Iterator[Variant]:
+    fields = ModelConfig.model_fields
+    base = small_fields(fields)
+    yield _variant("default", base)
+    for label, tree in changes(fields, base):
+        unused = label.startswith(("encoder.block.memory", "decoder.embedding"))  # not built; the encoder's is shared
+        if not unused:
+            yield _variant(label, tree)
+    for number in range(3):
+        yield _variant(f"mixture-{number}", mixture(fields, random.Random(number)))
+
+
+VARIANTS = list(_variants())
+DEFAULT = VARIANTS[0]
+
+
+def every_choice(table: Table) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(label, tree) of each kind of a table and of each single change below it."""
+    for kind in table:
+        chosen = small(table, kind)
+        yield kind, chosen
+        for label, tree in changes(options(table, kind), chosen):
+            yield f"{kind}.{label}", tree
+
+
+def filled(table: Table, tree: Any) -> Any:
+    """A Choice as a recipe would make it."""
+    return Slot(table).fill(python_values(tree))
+
+
+def python_values(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: python_values(value) for key, value in tree.items()}
+    return tuple(tree) if isinstance(tree, list) else tree
+
+
+def pairs(*tables: Table) -> Iterator[tuple[Table, str]]:
+    return itertools.chain.from_iterable(((table, kind) for kind in table) for table in tables)

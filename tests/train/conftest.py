@@ -1,0 +1,83 @@
+"""A training small enough to be run hundreds of times, yet with everything that resuming must bring back."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+# Dropout everywhere, several batches an update, intervals of the log that straddle checkpoints, old checkpoints
+# that are pruned, an average at the end.
+RECIPE = """
+seed = 3
+
+[data]
+train = { kind = "sort", rows = 60, shortest = 2, longest = 6, symbols = 8 }
+dev = { kind = "sort", rows = 8, shortest = 2, longest = 6, symbols = 8, split = "dev" }
+tokenizer = "words"
+
+[model]
+dim = 16
+dropout = { attention = 0.2, residual = 0.2, feed_forward = 0.2, embedding = 0.2 }
+block.self.heads = 2
+block.memory.heads = 2
+block.feed_forward.inner = 32
+encoder.depth = 1
+decoder.depth = 1
+
+[train]
+updates = 24
+batch_tokens = 32
+update_tokens = 48
+schedule = { kind = "inverse_root", rate = 0.01, warmup = 4 }
+log_every = 4
+validate_every = 6
+validation.batch_tokens = 32
+best_by = "loss"
+keep = 2
+average = 3
+"""
+
+Outcome = Callable[[Path], dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
+    path.write_text(RECIPE, "utf-8")
+    return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Bits depend on the number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def outcome_of(run: Path) -> dict[str, Any]:
+    """All that a run folder holds, times of the clock and damaged checkpoints aside: file → checksum or content."""
+    found: dict[str, Any] = {}
+    for path in sorted(p for p in run.rglob("*") if p.is_file()):
+        name = path.relative_to(run).as_posix()
+        if name in ("lock", "timing.jsonl") or "/damaged-" in name:
+            continue
+        if path.name == "state.json":
+            found[name] = {key: value for key, value in json.loads(path.read_bytes()).items() if key != "seconds"}
+        elif path.name == "manifest.json":
+            manifest = json.loads(path.read_bytes())
+            manifest["files"].pop("state.json", None)
+            found[name] = manifest
+        else:
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+@pytest.fixture(scope="session")
+def outcome() -> Outcome:
+    return outcome_of

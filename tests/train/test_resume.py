@@ -1,0 +1,527 @@
+"""A training killed at any moment and started again ends with the same bits.
+
+Run as a script this file is the driver that does the killing: it imports torch once, then forks a child for each job,
+so that hundreds of trainings cost seconds. A job says where its child is to be killed, or where the state of the disk
+is to be copied: a copy of the folder at some moment is what a kill at that moment leaves.
+"""
+
+import hashlib
+import importlib
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Job = dict[str, Any]
+Outcome = Callable[[Path], dict[str, Any]]
+
+# What the driver can stop at: every call that changes the disk, and every stage of training.
+WATCHED = {
+    "fsync": ("os", "fsync"),
+    "rename": ("os", "rename"),
+    "replace": ("os", "replace"),
+    "chmod": ("os", "chmod"),
+    "mkdir": ("os", "mkdir"),
+    "unlink": ("os", "unlink"),
+    "rmdir": ("os", "rmdir"),
+    "write": ("pathlib:Path", "write_bytes"),
+    "save_file": ("saccade.runs.checkpoints", "save_file"),
+    "rmtree": ("shutil", "rmtree"),
+    "update": ("saccade.train.loop", "update"),
+    "log": ("saccade.train.loop", "log"),
+    "append": ("saccade.train.loop", "append"),
+    "decode": ("saccade.decode.engine:TorchEngine", "_write_batch"),
+    "cost": ("saccade.tasks.translation", "forced_cost"),
+    "validate": ("saccade.train.loop", "validate"),
+    "write_checkpoint": ("saccade.train.loop", "write_checkpoint"),
+    "mark": ("saccade.train.loop", "mark"),
+    "save": ("saccade.train.loop", "save"),
+    "average": ("saccade.train.loop", "average"),
+}
+DISK = ("fsync", "rename", "replace", "chmod", "mkdir", "unlink", "rmdir", "write", "save_file", "rmtree")
+
+
+# ── the driver ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Watch:
+    """Counts the watched calls of this process and tells `heard(label, arguments, count of this label, of all)`."""
+
+    def __init__(self, heard: Callable[[str, tuple[Any, ...], int, int], None]):
+        self.heard, self.counts, self.all, self.busy = heard, dict.fromkeys(WATCHED, 0), 0, False
+        for label, (place, name) in WATCHED.items():
+            module, _, inner = place.partition(":")
+            owner = importlib.import_module(module)
+            self._wrap(label, getattr(owner, inner) if inner else owner, name)
+
+    def _wrap(self, label: str, owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            result = real(*args, **kwargs)
+            if not self.busy:
+                self.counts[label] += 1
+                self.all += label in DISK
+                self.busy = True
+                self.heard(label, args, self.counts[label], self.all)
+                self.busy = False
+            return result
+
+        setattr(owner, name, watched)
+
+
+def _killer(job: Job) -> Callable[[str, tuple[Any, ...], int, int], None]:
+    """`at`: ["update", 9] is right after the ninth call, ["any", 30] after the thirtieth that changes the disk."""
+    label, wanted = job["at"]
+
+    def heard(called: str, _: tuple[Any, ...], count: int, every: int) -> None:
+        if (called == label and count == wanted) or (label == "any" and called in DISK and every == wanted):
+            os.kill(os.getpid(), job.get("signal", signal.SIGKILL))
+
+    return heard
+
+
+def _copier(job: Job) -> Callable[[str, tuple[Any, ...], int, int], None]:
+    """Copy the run folder whenever it has changed, and files cut in half where a write may be torn."""
+    run, copies = Path(job["run"]), Path(job["copies"])
+    seen: set[str] = set()
+
+    def copy(label: str, torn: Path | None = None) -> None:
+        target = copies / f"{len(seen):03d}-{label}"
+        shutil.copytree(run, target)
+        if torn is not None:
+            os.truncate(target / torn, (run / torn).stat().st_size // 2)
+
+    def heard(label: str, args: tuple[Any, ...], count: int, every: int) -> None:
+        if not run.is_dir():
+            return
+        files = sorted(path for path in run.rglob("*") if path.name not in ("lock", "timing.jsonl"))
+        state = hashlib.sha256()
+        for path in files:
+            state.update(f"{path} {path.is_dir()}".encode() + (b"" if path.is_dir() else path.read_bytes()))
+        if state.hexdigest() in seen:
+            return
+        seen.add(state.hexdigest())
+        copy(label)
+        written = {"save_file": args[-1], "write": args[0], "append": run / "metrics.jsonl"}
+        if label in written and Path(written[label]).is_relative_to(run):
+            copy(f"{label}-torn", Path(written[label]).relative_to(run))
+
+    return heard
+
+
+def _forget(what: str) -> None:
+    """Planted defects: what a careless resume would leave out."""
+    from saccade.data.batches import Position
+    from saccade.train import job, loop, state
+
+    tensors, read, restore, save = job.Job.restore_tensors, state.State.read, loop.restore, loop.save
+
+    def careless_tensors(self: Any, found: dict[str, Any]) -> None:
+        import torch
+
+        now = torch.get_rng_state()
+        kept = {"random": found["random"]} if what == "optimizer" else found
+        tensors(self, dict(kept))
+        if what == "random":
+            torch.set_rng_state(now)
+
+    def careless_read(tree: Any) -> Any:
+        found = read(tree)
+        if what == "sums":
+            found.sums = state.Sums()
+        if what == "position":
+            found.position = Position(found.position.epoch, 0)
+        return found
+
+    def careless_restore(work: Any, run: Any, report: Any) -> Any:
+        before = run.metrics.read_bytes()
+        found = restore(work, run, report)
+        if what == "metrics":
+            run.metrics.write_bytes(before)
+        return found
+
+    def careless_save(*args: Any, regular: bool) -> None:
+        save(*args, regular=regular or what == "regular")
+
+    job.Job.restore_tensors, state.State.read = careless_tensors, careless_read
+    loop.restore, loop.save = careless_restore, careless_save
+
+
+def _linger(marker: Path) -> None:
+    """The third update takes a minute."""
+    from saccade.train import loop
+
+    real = loop.update
+
+    def update(job: Any, state: Any, batches: Any) -> None:
+        real(job, state, batches)
+        if state.step == 2:
+            marker.touch()
+            time.sleep(60)
+
+    loop.update = update
+
+
+def _child(job: Job) -> int:
+    from saccade.cli import main
+
+    os.dup2(os.open(job["err"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    if "forget" in job:
+        _forget(job["forget"])
+    if "linger" in job:
+        _linger(Path(job["linger"]))
+    if "at" in job:
+        Watch(_killer(job))
+    if "copies" in job:
+        Watch(_copier(job))
+    sys.argv = ["saccade", *job["command"]]
+    return main(sys.argv[1:])
+
+
+def _drive(jobs: list[Job]) -> list[int]:
+    import saccade.cli
+    import saccade.train.dry_run
+    import saccade.train.loop  # noqa: F401 - before the fork
+
+    codes = []
+    for job in jobs:
+        pid = os.fork()
+        if pid == 0:
+            code = 99
+            try:
+                code = _child(job)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    return codes
+
+
+# ── what the tests need of it ─────────────────────────────────────────────────────────────────────
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def job(recipe_file: Path) -> Callable[..., Job]:
+    """`job(run, at=…)`: one child of the driver, training that run."""
+
+    def made(run: Path, **facts: Any) -> Job:
+        command = ["train", str(recipe_file), "--run", str(run)]
+        return {"run": str(run), "err": f"{run}.err", "command": command, **facts}
+
+    return made
+
+
+def drive(*jobs: Job) -> list[int]:
+    """Do the jobs one after the other; their exit codes."""
+    command = [sys.executable, __file__]
+    done = subprocess.run(command, input=json.dumps(jobs), capture_output=True, text=True, env=ENVIRONMENT)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def said(run: Path) -> str:
+    return Path(f"{run}.err").read_text("utf-8")
+
+
+@contextmanager
+def started(job: Job, driver: bool = False) -> Iterator[subprocess.Popen[str]]:
+    """A training in a process of its own, as a user starts it (or the driver's, with the job's patches)."""
+    program = [__file__] if driver else ["-m", "saccade", *job["command"]]
+    streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, *program], text=True, env=ENVIRONMENT, **streams) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(reached: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 60
+    while not reached() and process.poll() is None:
+        assert time.monotonic() < end, "nothing happened for a minute"
+        time.sleep(0.001)
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("resume")
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path, job: Callable[..., Job]) -> Path:
+    """The run that nobody disturbs, trained as a user would."""
+    run = folder / "reference"
+    command = [sys.executable, "-m", "saccade", *job(run)["command"]]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    return run
+
+
+# ── the tests ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_reference_has_everything_that_resuming_must_bring_back(reference: Path):
+    records = [json.loads(line) for line in (reference / "metrics.jsonl").read_text("utf-8").splitlines()]
+    logged = [record["step"] for record in records if "loss" in record]
+    validated = [record["step"] for record in records if "validation" in record]
+    assert logged == [4, 8, 12, 16, 20, 24]
+    assert validated == [6, 12, 18, 24]
+    assert records[-2]["epoch"] >= 2  # more than one order of the rows
+    kept = sorted(path.name for path in (reference / "checkpoints").iterdir())
+    assert kept == ["average", "step-0000012", "step-0000018", "step-0000024"]  # the first one was pruned
+
+
+def test_updates_of_the_reference_gather_several_batches(recipe_file: Path):
+    from saccade.data.batches import Position, updates
+    from saccade.recipe import read_recipe
+    from saccade.runs.folder import learn_tokenizers, pairs_of, sources
+    from saccade.tasks.translation import encode
+
+    recipe = read_recipe(str(recipe_file)).config
+    pairs, _ = pairs_of(sources(recipe), "train", False)
+    corpus = encode(pairs, learn_tokenizers(recipe, pairs), 256).corpus
+    plan = updates(corpus, recipe.train.batch_tokens, recipe.train.update_tokens, recipe.seed, Position())
+    counts = [len(next(plan)[0]) for _ in range(recipe.train.updates)]
+    assert sum(count > 1 for count in counts) > 12
+
+
+def test_a_forked_training_is_the_same_as_a_users(folder: Path, job: Callable[..., Job], reference: Path, outcome: Outcome):
+    run = folder / "forked"
+    assert drive(job(run)) == [0]
+    assert outcome(run) == outcome(reference)
+
+
+def test_from_every_state_that_the_disk_goes_through_training_ends_with_the_same_bits(
+    folder: Path, job: Callable[..., Job], reference: Path, outcome: Outcome
+):
+    copies = folder / "copies"
+    copies.mkdir()
+    assert drive(job(folder / "copied", copies=str(copies))) == [0]
+    states = sorted(path for path in copies.iterdir() if path.is_dir())
+    labels = {state.name.partition("-")[2] for state in states}
+    assert {"save_file", "save_file-torn", "rename", "replace", "unlink", "mkdir", "append-torn"} <= labels
+    assert len(states) > 60
+    codes = drive(*map(job, states))
+    wanted = outcome(reference)
+    assert {state.name: code for state, code in zip(states, codes, strict=True) if code} == {}
+    assert [state.name for state in states if outcome(state) != wanted] == []
+
+
+KILLS = {
+    "in the first update": ["update", 1],
+    "in an update between log lines": ["update", 7],
+    "in the last update": ["update", 24],
+    "while logging": ["log", 2],
+    "while decoding the development text": ["decode", 3],
+    "while costing the development text": ["cost", 2],
+    "after a validation, before its line is written": ["append", 3],
+    "after a validation, before its checkpoint": ["validate", 2],
+    "after a checkpoint, before its marks": ["write_checkpoint", 2],
+    "between marks and pruning": ["mark", 4],
+    "between the weights and the optimizer": ["save_file", 5],
+    "before the average is written": ["average", 1],
+    "after the average is renamed": ["write_checkpoint", 5],
+}
+
+
+@pytest.fixture(scope="module")
+def killed(folder: Path, job: Callable[..., Job]) -> dict[str, tuple[Path, list[int]]]:
+    runs = {name: folder / f"killed-{number}" for number, name in enumerate(KILLS)}
+    jobs = [each for name, run in runs.items() for each in (job(run, at=KILLS[name]), job(run))]
+    codes = drive(*jobs)
+    return {name: (run, codes[2 * number : 2 * number + 2]) for number, (name, run) in enumerate(runs.items())}
+
+
+@pytest.mark.parametrize("moment", KILLS)
+def test_a_run_killed(moment: str, killed: dict[str, tuple[Path, list[int]]], reference: Path, outcome: Outcome):
+    run, codes = killed[moment]
+    assert codes == [-signal.SIGKILL, 0], said(run)
+    assert outcome(run) == outcome(reference)
+
+
+def test_a_run_killed_after_calls_that_change_the_disk(
+    folder: Path, job: Callable[..., Job], reference: Path, outcome: Outcome
+):
+    """The copies above cover all of them; this is the real kill at some, each time others."""
+    first = random.randrange(1, 12)
+    runs = {k: folder / f"call-{k}" for k in range(first, 130, 12)}
+    codes = drive(*[each for k, run in runs.items() for each in (job(run, at=["any", k]), job(run))])
+    assert set(codes[0::2]) == {-signal.SIGKILL}, codes
+    assert set(codes[1::2]) == {0}, codes
+    wanted = outcome(reference)
+    assert [k for k, run in runs.items() if outcome(run) != wanted] == []
+
+
+def test_a_run_killed_again_and_again_still_gets_to_its_end(
+    folder: Path, job: Callable[..., Job], reference: Path, outcome: Outcome
+):
+    run = folder / "again"
+    codes = drive(*[job(run, at=["update", 8])] * 4)  # of which each saves six
+    assert codes == [-signal.SIGKILL] * 3 + [0]
+    assert outcome(run) == outcome(reference)
+
+
+def test_at_most_one_checkpoint_interval_is_lost(folder: Path, job: Callable[..., Job]):
+    run = folder / "lost"
+    assert drive(job(run, at=["update", 17]), job(run)) == [-signal.SIGKILL, 0]
+    assert "going on from step 12" in said(run)
+
+
+def test_a_users_run_killed_at_random_moments_ends_with_the_same_bits(
+    folder: Path, job: Callable[..., Job], reference: Path, outcome: Outcome
+):
+    seed = random.randrange(10**6)
+    draw, run = random.Random(seed), folder / "random"
+    whole, metrics = size(reference / "metrics.jsonl"), run / "metrics.jsonl"
+    for _ in range(3):
+        with started(job(run)) as process:
+            begin = draw.randrange(min(size(metrics), whole - 1), whole)
+            wait_for(lambda begin=begin: size(metrics) >= begin and (run / "lock").exists(), process)
+            time.sleep(draw.random() * 0.05)
+            process.kill()
+    assert drive(job(run)) == [0], seed
+    assert outcome(run) == outcome(reference), seed
+
+
+def test_training_a_finished_run_again_changes_nothing(
+    folder: Path, job: Callable[..., Job], reference: Path, outcome: Outcome
+):
+    run = folder / "finished"
+    shutil.copytree(reference, run)
+    assert drive(job(run)) == [0]
+    assert "going on from step 24" in said(run)
+    assert outcome(run) == outcome(reference)
+
+
+@pytest.mark.parametrize("what", ["random", "optimizer", "sums", "position", "metrics"])
+def test_these_comparisons_notice_a_resume_that_forgets(
+    what: str, folder: Path, job: Callable[..., Job], reference: Path, outcome: Outcome
+):
+    run = folder / f"forgets-{what}"
+    assert drive(job(run, at=["update", 9]), job(run, forget=what)) == [-signal.SIGKILL, 0], said(run)
+    assert outcome(run) != outcome(reference)
+
+
+# ── asked to stop ─────────────────────────────────────────────────────────────────────────────────
+
+STOPS = [
+    (signal.SIGINT, "update", 3),
+    (signal.SIGINT, "update", 6),  # at a validation
+    (signal.SIGTERM, "update", 8),  # where the log has just been written
+    (signal.SIGTERM, "update", 21),
+    (signal.SIGINT, "update", 24),  # the last
+    (signal.SIGTERM, "decode", 3),  # while validating, which is finished first
+    (signal.SIGINT, "save_file", 4),  # while saving, likewise
+]
+AFTER = {"decode": 6, "save_file": 12}  # the step that is finished and saved
+
+
+@pytest.fixture(scope="module")
+def stopped(folder: Path, job: Callable[..., Job]) -> dict[tuple[int, str, int], tuple[Path, list[int], str]]:
+    """Interrupted, then continued by the very command that was printed."""
+    runs = {stop: folder / f"stop {number}" for number, stop in enumerate(STOPS)}
+    firsts = drive(*[job(run, at=[label, count], signal=number) for (number, label, count), run in runs.items()])
+    told = {stop: said(run) for stop, run in runs.items()}
+    commands = {stop: shlex.split(text.rpartition("Continue with: ")[2])[1:] for stop, text in told.items()}
+    seconds = drive(*[{**job(run), "command": commands[stop]} for stop, run in runs.items()])
+    return {
+        stop: (run, [first, second], told[stop])
+        for (stop, run), first, second in zip(runs.items(), firsts, seconds, strict=True)
+    }
+
+
+@pytest.mark.parametrize("stop", STOPS, ids=lambda stop: f"{stop[0].name} in {stop[1]} {stop[2]}")
+def test_an_interrupted_run_says_how_to_go_on_and_then_ends_with_the_same_bits(
+    stop: Any, stopped: Any, reference: Path, outcome: Outcome
+):
+    run, codes, told = stopped[stop]
+    number, label, count = stop
+    assert codes == [128 + number, 0], said(run)
+    step = AFTER.get(label, count)
+    assert f"Saved step {step}. Continue with: saccade train " in told
+    assert "Traceback" not in told
+    assert f"going on from step {step}\n" in said(run)
+    assert outcome(run) == outcome(reference)  # the average too: the interruption's checkpoint has no part in it
+
+
+def test_these_comparisons_notice_an_average_over_the_interruptions_checkpoint(
+    folder: Path, job: Callable[..., Job], reference: Path, outcome: Outcome
+):
+    run = folder / "irregular"
+    interrupted = job(run, at=["update", 21], signal=signal.SIGTERM, forget="regular")
+    assert drive(interrupted, job(run)) == [143, 0]
+    assert outcome(run) != outcome(reference)
+
+
+def test_a_stop_while_the_average_is_made_is_too_late_to_matter(
+    folder: Path, job: Callable[..., Job], reference: Path, outcome: Outcome
+):
+    run = folder / "late"
+    assert drive(job(run, at=["average", 1], signal=signal.SIGTERM)) == [0]
+    assert outcome(run) == outcome(reference)
+
+
+def test_a_users_sigterm_saves_and_exits_143(folder: Path, job: Callable[..., Job]):
+    run = folder / "term"
+    long = job(run)
+    long["command"] += ["--set", "train.updates=1000000"]
+    with started(long) as process:
+        wait_for(lambda: size(run / "metrics.jsonl") > 0, process)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (143, ""), err
+    last = err.rstrip().splitlines()[-1]
+    assert last.startswith("Saved step ")
+    assert shlex.split(last.partition("Continue with: ")[2])[1:] == long["command"]
+    assert "Traceback" not in err
+    latest = (run / "latest").read_text("utf-8").strip()
+    assert (run / "checkpoints" / latest / "manifest.json").is_file()
+
+
+def test_a_second_ctrl_c_ends_at_once_and_the_run_can_go_on(
+    folder: Path, job: Callable[..., Job], reference: Path, outcome: Outcome
+):
+    run, marker = folder / "twice", folder / "twice.began"
+    with started(job(run, linger=str(marker)), driver=True) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps([job(run, linger=str(marker))]))
+        process.stdin.close()
+        process.stdin = None
+        wait_for(marker.exists, process)
+        trainer = int((run / "lock").read_text("utf-8"))
+        os.kill(trainer, signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None  # it would finish its update
+        began = time.monotonic()
+        os.kill(trainer, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert time.monotonic() - began < 5
+    assert json.loads(out) == [130], err + said(run)
+    assert "Traceback" not in said(run)
+    assert drive(job(run)) == [0]
+    assert outcome(run) == outcome(reference)
+
+
+if __name__ == "__main__":
+    print(json.dumps(_drive(json.load(sys.stdin))))
