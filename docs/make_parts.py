@@ -23,7 +23,7 @@ from saccade.parts import (
     POSITIONS,
     SCORES,
 )
-from saccade.tasks.translation import TASKS
+from saccade.tasks import TASKS
 
 TABLES = {
     "model.encoder": ENCODERS,

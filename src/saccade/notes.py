@@ -16,16 +16,16 @@ from saccade.places import Places
 class Part(nn.Module):
     """A module that can note things."""
 
-    _hear: Callable[[str, Tensor, Places], None] | None = None
-    _kinds: tuple[str, ...] = ()
+    _hear: Callable[[Tensor, Places], None] | None = None
+    _kind = ""
 
     def asked(self, kind: str) -> bool:
-        return kind in self._kinds
+        return kind == self._kind
 
     def note(self, kind: str, value: Tensor, queries: Places) -> None:
         """Say something about the places `queries`, along axis 2 of `value`."""
-        if self._hear is not None and kind in self._kinds:
-            self._hear(kind, value, queries)
+        if self._hear is not None and kind == self._kind:
+            self._hear(value, queries)
 
 
 class Notes:
@@ -35,7 +35,7 @@ class Notes:
     def __init__(self) -> None:
         self._heard: dict[str, list[dict[int, Tensor]]] = {}
 
-    def hear(self, name: str, kind: str, value: Tensor, queries: Places) -> None:
+    def hear(self, name: str, value: Tensor, queries: Places) -> None:
         first = int(queries.at[0, 0])
         visits = self._heard.setdefault(name, [])
         visit = next((v for v in visits if first not in v), None)
@@ -59,12 +59,12 @@ def listen(model: nn.Module, kind: str) -> Iterator[Notes]:
     notes = Notes()
     parts = [(name, part) for name, part in model.named_modules() if isinstance(part, Part)]
     for name, part in parts:
-        part._hear, part._kinds = partial(notes.hear, name), (kind,)
+        part._hear, part._kind = partial(notes.hear, name), kind
     try:
         yield notes
     finally:
         for _, part in parts:
-            part._hear, part._kinds = None, ()
+            part._hear, part._kind = None, ""
 
 
 class Captured(Mapping[str, Tensor]):

@@ -27,7 +27,8 @@ from saccade.errors import ConfigError, Refusal
 from saccade.models.assemble import ModelConfig, assemble, spread_block
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
-from saccade.tasks.translation import TASKS, Translation
+from saccade.tasks import TASKS
+from saccade.tasks.translation import Translation
 
 SourceSlot = Annotated[Callable[..., Source], Slot(SOURCES)]
 

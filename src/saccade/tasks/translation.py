@@ -103,6 +103,3 @@ def forced_cost(
     losses = [next_token(model, corpus.batch(batch.tolist()), 0.0) for batch in batches]
     model.train(was_training)
     return sum(loss.shown["cost"] for loss in losses), sum(loss.count for loss in losses)
-
-
-TASKS = {"translation": Translation}

@@ -51,17 +51,18 @@ class Job:
             self.optimizer.state[parameters[name]][key] = value
 
 
-def prepare(recipe: Recipe, run: RunFolder, report: Reporter) -> Job:
+def prepare(recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool = False) -> Job:
     """Read and check all text, take the run's tokenizers or learn them, build the model."""
     splits = sources(recipe)
+    sums = checksums(splits)
+    if run.started():
+        run.compare(recipe, sums, allow_change)
     pairs, faults = pairs_of(splits, "train", recipe.data.skip_bad)
     dev, dev_faults = pairs_of(splits, "dev", recipe.data.skip_bad)
     for split, found in (("train", pairs), ("dev", dev)):
         if not found:
-            raise DataError(
-                f'data.{split}: there is no text; name some: {split} = {{ kind = "pairs", src = …, tgt = … }}'
-            )
-    known = run.tokenizers(recipe) if run.exists() else None
+            raise DataError(f"data.{split}: there is no text; name some, as docs/config.md shows")
+    known = run.tokenizers(recipe) if run.started() else None
     if known is None:
         report.say("learning the tokenizer")
     tokenizers = known or learn_tokenizers(recipe, pairs)
@@ -84,5 +85,5 @@ def prepare(recipe: Recipe, run: RunFolder, report: Reporter) -> Job:
         model=model,
         optimizer=optimizer,
         schedule=build(recipe.train.schedule, "train.schedule", updates=recipe.train.updates),
-        checksums=checksums(splits),
+        checksums=sums,
     )

@@ -28,10 +28,8 @@ def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = 
     """Train, or go on training, the run at `path`."""
     run = RunFolder(path)
     with run.locked(), Interrupts() as interrupts:
-        job = prepare(recipe, run, report)
-        run.settle(recipe, job.checksums, allow_change)
-        if run.tokenizers(recipe) is None:
-            run.write_tokenizers(job.tokenizers)
+        job = prepare(recipe, run, report, allow_change)
+        run.store(recipe, job.checksums, job.tokenizers)
         state = restore(job, run, report)
         try:
             learn(job, run, state, report, interrupts)
@@ -60,7 +58,8 @@ def learn(job: Job, run: RunFolder, state: State, report: Reporter, interrupts: 
             save(job, run, state, regular=True)
             logged = time.monotonic()
         if interrupts.number:
-            save(job, run, state, regular=False)
+            if state.step not in state.regular:
+                save(job, run, state, regular=False)
             raise Interrupted(interrupts.number, state.step)
     if state.step not in state.regular:
         validate(job, run, state, report)
