@@ -57,10 +57,11 @@ class Standard(nn.Module):
         for name in (*mixers, "feed_forward"):
             around = build(connection, "connection", dim=dim, norm=norm, dropout=dropouts.residual)
             self.add_module(f"around_{name}", around)
+            self._closes = bool(around.closes)
 
     def closing(self) -> nn.Module:
         """The norm that ends a stack of these, if the stream leaves them bare."""
-        return build(self._norm, "norm", dim=self._dim) if self.around_self.closes else nn.Identity()
+        return build(self._norm, "norm", dim=self._dim) if self._closes else nn.Identity()
 
     def start(self, memory: Memory | None, rows: int) -> dict[str, Any]:
         return {
@@ -77,7 +78,8 @@ class Standard(nn.Module):
                 return y
 
             x = self.get_submodule(f"around_{name}")(x, mix)
-        return self.around_feed_forward(x, lambda x: self.feed_forward(x, places.keep)), after
+        feed_forward = self.get_submodule("feed_forward")
+        return self.get_submodule("around_feed_forward")(x, lambda x: feed_forward(x, places.keep)), after
 
 
 BLOCKS: dict[str, Callable[..., nn.Module]] = {"standard": Standard}

@@ -124,7 +124,8 @@ def scale_gradients(job: Job, scale: float) -> float:
     gradients = [p.grad for p in job.parameters if p.grad is not None]
     norm = float(torch.nn.utils.get_total_norm(gradients)) * scale
     clip = job.recipe.train.clip
-    torch._foreach_mul_(gradients, scale * min(1.0, clip / norm) if clip and norm > 0 else scale)
+    for gradient in gradients:
+        gradient.mul_(scale * min(1.0, clip / norm) if clip and norm > 0 else scale)
     return norm
 
 

@@ -1,0 +1,755 @@
+"""The contracts, as plain functions that raise AssertionError where a promise is broken.
+
+`test_*.py` beside this file hold every member of every table to them; `test_planted.py` shows that each of them fails
+on a defect it should catch.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from contracts.variants import B, D, S, T
+from saccade.data import batches, tokenizers
+from saccade.data.batches import Batch, Corpus, Position
+from saccade.data.tokenizers import END, PAD, SPECIAL, START, UNKNOWN, Tokenizer, word_of
+from saccade.decode.engine import ModelWriter
+from saccade.decode.rules import Rules
+from saccade.decode.search import Hypothesis, Search
+from saccade.errors import SaccadeError
+from saccade.models.assemble import Model
+from saccade.notes import capture
+from saccade.parts.dropout import Dropout
+from saccade.places import Fixed, Memory, Places, select
+from saccade.runs.checkpoints import load_weights, write_checkpoint
+from saccade.tasks.losses import next_token
+
+SOURCE_LENGTHS, TARGET_LENGTHS = (S, 3, 1), (T, 4, 1)
+STEPS = ((0, 3), (3, 4), (4, 5), (5, 7))  # a forced prefix, two single steps, a chunk
+
+
+def shaken(module: nn.Module, seed: int = 0, by: float = 0.3) -> Any:
+    """The module with all weights perturbed, so that nothing holds only because a bias is zero or a gain one."""
+    dice = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight += by * torch.randn(weight.shape, generator=dice)
+    return module
+
+
+def close(found: Tensor, wanted: Tensor, what: str, tolerance: float = 1e-4) -> None:
+    assert found.shape == wanted.shape, f"{what}: {tuple(found.shape)} is not {tuple(wanted.shape)}"
+    bad = ~torch.isclose(found, wanted, rtol=tolerance, atol=tolerance)
+    assert not bad.any(), f"{what}: {int(bad.sum())} numbers differ, by up to {(found - wanted).abs().max():.2g}"
+
+
+def differs(found: Tensor, other: Tensor, what: str) -> None:
+    assert not torch.allclose(found, other, rtol=1e-3, atol=1e-3), f"{what} makes no difference: nothing was tested"
+
+
+# ── what a model is shown ─────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Three sources and three targets of different lengths."""
+
+    source: Tensor
+    source_keep: Tensor | None
+    target: Tensor
+    target_keep: Tensor | None
+
+    def at(self, rows: Sequence[int]) -> "Shown":
+        rows = list(rows)
+        return Shown(self.source[rows], _rows(self.source_keep, rows), self.target[rows], _rows(self.target_keep, rows))
+
+    def alone(self, row: int) -> "Shown":
+        """A row without its padding."""
+        source, target = SOURCE_LENGTHS[row], TARGET_LENGTHS[row]
+        return Shown(self.source[[row], :source], None, self.target[[row], :target], None)
+
+
+def _rows(keep: Tensor | None, rows: Sequence[int]) -> Tensor | None:
+    return None if keep is None else keep[list(rows)]
+
+
+def keeps(lengths: Sequence[int]) -> Tensor:
+    return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+
+
+def shown(model: Model, seed: int = 0) -> Shown:
+    dice = torch.Generator().manual_seed(seed)
+    words = [model.encoder.embedding.table.num_embeddings, model.decoder.embedding.table.num_embeddings]
+    source, target = (
+        torch.randint(len(SPECIAL), n, shape, generator=dice) for n, shape in zip(words, ((B, S), (B, T)), strict=True)
+    )
+    return Shown(source, keeps(SOURCE_LENGTHS), target, keeps(TARGET_LENGTHS))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model made of it."""
+
+    memory: Memory
+    hidden: Tensor
+    maps: dict[str, Tensor]
+
+
+def answer(model: Model, given: Shown, listening: bool = False) -> Answer:
+    with capture(model) if listening else nullcontext({}) as maps:
+        memory = model.encoder.encode(given.source, given.source_keep)
+        state = model.decoder.start(memory, given.target.shape[0])
+        hidden, _ = model.decoder.step(given.target, state, given.target_keep)
+        return Answer(memory, hidden, dict(maps))
+
+
+def keys_of(name: str) -> str:
+    """Which side an attention looks at follows from its name."""
+    return "source" if name.startswith("encoder.") or name.partition("@")[0].endswith(".memory") else "target"
+
+
+def queries_of(name: str) -> str:
+    return "source" if name.startswith("encoder.") else "target"
+
+
+# ── models ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_shapes(model: Model) -> None:
+    given = shown(model)
+    found = answer(model, given)
+    words = model.decoder.embedding.table.num_embeddings
+    assert found.memory.states.shape == (B, S, D)
+    assert found.memory.places.keep.shape == (B, S)
+    assert found.hidden.shape == (B, T, D)
+    log_probs = model.head.log_probs(found.hidden)
+    assert log_probs.shape == (B, T, words)
+    close(log_probs.exp().sum(-1), torch.ones(B, T), "probabilities sum to one")
+
+
+def check_gradients(model: Model) -> None:
+    """Every weight hears from the loss, and what it hears is a number."""
+    model.train().zero_grad()
+    next_token(model, corpus_for(model).batch(range(4)), 0.1).total.backward()
+    for name, weight in model.named_parameters():
+        assert weight.grad is not None, f"{name} hears nothing"
+        assert weight.grad.isfinite().all(), f"{name} hears NaN"
+
+
+def check_save_and_load(make: Callable[[int], Model], folder: Path) -> None:
+    saved, loaded = shaken(make(1)).eval(), make(2).eval()
+    given = shown(saved)
+    wanted = answer(saved, given)
+    differs(answer(loaded, given).hidden, wanted.hidden, "another seed")
+    write_checkpoint(folder / "checkpoint", saved, {}, None)
+    load_weights(loaded, folder / "checkpoint")
+    found = answer(loaded, given)
+    assert torch.equal(found.hidden, wanted.hidden), "a loaded model is another model"
+    log_probs = [model.head.log_probs(found.hidden) for model in (saved, loaded)]
+    assert torch.equal(*log_probs), "a loaded head is another head"
+
+
+def check_causal(model: Model) -> None:
+    """Change the future: the past stays still."""
+    model.eval()
+    given = shown(model)
+    words = model.decoder.embedding.table.num_embeddings
+    other = given.target.clone()
+    other[:, 5:] = (other[:, 5:] + 1) % words
+    for listening, keep in itertools.product((False, True), (None, keeps((T, 6, T)))):
+        before, after = (
+            answer(model, Shown(given.source, given.source_keep, target, keep), listening).hidden
+            for target in (given.target, other)
+        )
+        close(before[:, :5], after[:, :5], "the past, when the future changes")
+        differs(before[:, 5], after[:, 5], "a changed token")
+
+
+def check_blind_to_padding(model: Model) -> None:
+    """A row of a padded batch is what it is alone: states, hidden states and attention, in training too."""
+    given = shown(model)
+    noise = Shown(
+        given.source.masked_fill(~keeps(SOURCE_LENGTHS), UNKNOWN),
+        given.source_keep,
+        given.target.masked_fill(~keeps(TARGET_LENGTHS), UNKNOWN),
+        given.target_keep,
+    )
+    for training, listening, padded in itertools.product((False, True), (False, True), (given, noise)):
+        model.train(training)
+        together = answer(model, padded, listening)
+        for row in range(B):
+            alone = answer(model, given.alone(row), listening)
+            states, hidden = alone.memory.states[0], alone.hidden[0]
+            close(together.memory.states[row, : len(states)], states, f"the memory of row {row}")
+            close(together.hidden[row, : len(hidden)], hidden, f"the hidden states of row {row}")
+            for name, wanted in alone.maps.items():
+                queries, keys = wanted.shape[-2:]
+                close(together.maps[name][row, :, :queries, :keys], wanted[0], f"{name} of row {row}")
+                assert not together.maps[name][row, :, :queries, keys:].any(), f"{name} looks at padding"
+
+
+def check_blind_to_batch_order(model: Model) -> None:
+    model.eval()
+    given, order = shown(model), [2, 0, 1]
+    for listening in (False, True):
+        straight, mixed = answer(model, given, listening), answer(model, given.at(order), listening)
+        close(mixed.hidden, straight.hidden[order], "rows in another order")
+        for name, weights in mixed.maps.items():
+            close(weights, straight.maps[name][order], name)
+
+
+def check_weights(model: Model) -> None:
+    """Attention is a distribution over what may be seen; every map is called as its weights are."""
+    model.eval()
+    given = shown(model)
+    maps = answer(model, given, listening=True).maps
+    names = dict(model.named_modules())
+    assert any(keys_of(name) == "source" for name in maps), "nothing looks at the source"
+    real = {"source": keeps(SOURCE_LENGTHS), "target": keeps(TARGET_LENGTHS)}
+    for name, weights in maps.items():
+        assert name.partition("@")[0] in names, f"{name} is not the name of a part"
+        queries, keys = real[queries_of(name)], real[keys_of(name)]
+        may_look = keys[:, None, None, :].expand_as(weights)
+        if queries_of(name) == keys_of(name) == "target":
+            may_look = may_look & torch.ones(T, T, dtype=torch.bool).tril()
+        assert (weights >= 0).all(), f"{name} has weights below zero"
+        assert not weights[~may_look & queries[:, None, :, None]].any(), f"{name} looks at what is hidden"
+        sums = weights.sum(-1).transpose(1, 2)[queries]
+        close(sums, torch.ones_like(sums), f"the weights of {name} sum to one")
+
+
+def check_step_by_step(model: Model) -> None:
+    """A prefix, single steps and a chunk give what one long step gives."""
+    model.eval()
+    given = shown(model)
+    memory = model.encoder.encode(given.source, given.source_keep)
+    whole, last = model.decoder.step(given.target, model.decoder.start(memory, B))
+    for listening in (False, True):
+        with capture(model) if listening else nullcontext():
+            state, pieces = model.decoder.start(memory, B), []
+            for first, end in STEPS:
+                hidden, state = model.decoder.step(given.target[:, first:end], state)
+                pieces.append(hidden)
+        close(torch.cat(pieces, 1), whole, "step by step")
+    for found, wanted in zip(tensors(state), tensors(last), strict=True):
+        close(found.float(), wanted.float(), "the state after all steps")
+
+
+def check_fused_equals_explicit(model: Model) -> None:
+    """Listening changes no result."""
+    model.eval()
+    given = shown(model)
+    fused, explicit = answer(model, given), answer(model, given, listening=True)
+    assert explicit.maps, "nobody spoke"
+    close(fused.memory.states[given.source_keep], explicit.memory.states[given.source_keep], "the memory")
+    close(fused.hidden[given.target_keep], explicit.hidden[given.target_keep], "the hidden states")
+
+
+def check_nothing_to_look_at(model: Model) -> None:
+    """A source that is all padding gives no NaN, forward or backward, on either path."""
+    given, empty = shown(model), 2
+    keep = keeps(SOURCE_LENGTHS)
+    keep[empty] = False
+    given = Shown(given.source, keep, given.target, given.target_keep)
+    for listening in (False, True):
+        model.train().zero_grad()
+        found = answer(model, given, listening)
+        assert found.hidden.isfinite().all(), "hidden states are NaN"
+        for name, weights in found.maps.items():
+            assert weights.isfinite().all(), f"{name} is NaN"
+            if keys_of(name) == "source":
+                assert not weights[empty].any(), f"{name} looks at nothing, yet has weights"
+        (found.hidden.square().sum() + found.memory.states.square().sum()).backward()
+        for name, weight in model.named_parameters():
+            assert weight.grad is None or weight.grad.isfinite().all(), f"the gradient of {name} is NaN"
+
+
+def check_select(model: Model) -> None:
+    """Hypotheses move, sentences stay; the hypotheses of a sentence share its one row of memory."""
+    model.eval()
+    given = shown(model)
+    memory = model.encoder.encode(given.source, given.source_keep)
+    words = model.decoder.embedding.table.num_embeddings
+
+    def forced(sentence: int, tokens: Tensor) -> Tensor:
+        alone = given.alone(sentence)
+        state = model.decoder.start(model.encoder.encode(alone.source, None), 1)
+        return model.decoder.step(tokens[None], state)[0][0, -1]
+
+    _, state = model.decoder.step(given.target[:, :4], model.decoder.start(memory, B))
+    sentences, written = torch.arange(B), given.target[:, :4]
+    moves = [
+        (torch.tensor([0, 0, 1, 1, 2, 2]), None),  # a beam of two opens
+        (torch.tensor([1, 0, 2, 2, 5, 4]), None),  # hypotheses swap, one takes another's place
+        (torch.tensor([4, 5, 0, 1]), torch.tensor([2, 0])),  # sentences leave and change places
+        (torch.tensor([2, 1]), torch.tensor([1, 0])),  # the beam closes
+    ]
+    for number, (rows, staying) in enumerate(moves):
+        state = select(state, rows, staying)
+        sentences, written = sentences[rows], written[rows]
+        count = len(set(sentences.tolist()))
+        for fixed in fixed_parts(state):
+            assert {len(tensor) for tensor in tensors(fixed)} == {count}, "a memory has one row a sentence"
+        tokens = (torch.arange(len(rows)) * 3 + number + len(SPECIAL)) % words
+        written = torch.cat([written, tokens[:, None]], 1)
+        hidden, state = model.decoder.step(tokens[:, None], state)
+        for row, sentence in enumerate(sentences.tolist()):
+            close(hidden[row, 0], forced(sentence, written[row]), f"hypothesis {row} after move {number}")
+
+
+def fixed_parts(state: Any) -> Iterator[Any]:
+    if isinstance(state, Fixed):
+        yield state.value
+    else:
+        for inner in _inside(state):
+            yield from fixed_parts(inner)
+
+
+def tensors(state: Any) -> list[Tensor]:
+    if isinstance(state, Tensor):
+        return [state]
+    return [tensor for inner in _inside(state) for tensor in tensors(inner)]
+
+
+def _inside(state: Any) -> list[Any]:
+    if isinstance(state, Mapping):
+        return list(state.values())
+    if isinstance(state, tuple):
+        return list(state)
+    return [getattr(state, f.name) for f in fields(state)] if is_dataclass(state) else []
+
+
+def corpus_for(model: Model, rows: int = 4) -> Corpus:
+    dice = np.random.default_rng(5)
+    sides = (model.encoder.embedding, model.decoder.embedding)
+    drawn = [
+        [dice.integers(len(SPECIAL), side.table.num_embeddings, length).tolist() for length in lengths]
+        for side, lengths in zip(sides, ((2, 4, 1, 3) * rows, (5, 1, 2, 6) * rows), strict=True)
+    ]
+    return Corpus(drawn[0][:rows], drawn[1][:rows])
+
+
+def check_losses_are_sums(model: Model) -> None:
+    """A batch cut in two costs the same and teaches the same: only the loop may divide."""
+    model.eval()
+    corpus = corpus_for(model)
+    totals, counts, costs, gradients = [], [], [], []
+    for parts in ([[0, 1, 2, 3]], [[2, 0], [3, 1]]):
+        model.zero_grad()
+        losses = [next_token(model, corpus.batch(rows), 0.1) for rows in parts]
+        for loss in losses:
+            loss.total.backward()
+        totals.append(sum(loss.total.detach() for loss in losses))
+        counts.append(sum(loss.count for loss in losses))
+        costs.append(sum(loss.shown["cost"] for loss in losses))
+        gradients.append({n: w.grad.clone() for n, w in model.named_parameters() if w.grad is not None})
+    assert counts == [5 + 1 + 2 + 6 + 4] * 2, "the real target tokens and their ends are counted"
+    close(totals[1], totals[0], "the loss of two halves")
+    assert math.isclose(*costs, rel_tol=1e-4), "the cost of two halves"
+    for name, gradient in gradients[0].items():
+        scale = max(1.0, float(gradient.abs().max()))
+        close(gradients[1][name] / scale, gradient / scale, f"the gradient of {name}")
+
+
+def check_inference_leaves_no_trace(model: Model) -> None:
+    """A long sentence read without gradients does not spoil training afterwards."""
+    dice = torch.Generator().manual_seed(0)
+    words = model.encoder.embedding.table.num_embeddings
+    with torch.inference_mode():
+        try:
+            model.encoder.encode(torch.randint(len(SPECIAL), words, (1, 600), generator=dice), None)
+        except SaccadeError as limit:
+            assert "position.longest" in str(limit), "a limit of length names its key"
+    check_gradients(model)
+
+
+def check_dropout_rates_are_used(make: Callable[[dict[str, float]], Model], place: str) -> None:
+    """Each rate of the config makes training random, and nothing else does."""
+    for rate in (0.0, 0.5):
+        model = shaken(make({place: rate}))
+        given = shown(model)
+        model.train()
+        torch.manual_seed(1)
+        once, again = answer(model, given).hidden, answer(model, given).hidden
+        assert torch.equal(once, again) == (rate == 0), f"dropout.{place} = {rate} while training"
+        model.eval()
+        assert torch.equal(answer(model, given).hidden, answer(model, given).hidden), "dropout in use"
+
+
+# ── parts ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_mixer(make: Callable[[bool], nn.Module]) -> None:
+    """Both verbs, alone and with a memory; a row that may look at nothing gives zeros."""
+    dice = torch.Generator().manual_seed(0)
+    x, states = torch.randn(B, T, D, generator=dice), torch.randn(B, S, D, generator=dice)
+    for causal in (False, True):
+        mixer = shaken(make(causal)).eval()
+        y, state = mixer(x, Places.of(x, None), mixer.start(None, B))
+        assert y.shape == x.shape
+        later, _ = mixer(x[:, :2], Places.of(x[:, :2], None, torch.full((B,), T)), state)
+        assert later.shape == (B, 2, D)
+    keep = keeps(SOURCE_LENGTHS)
+    keep[1] = False
+    mixer = shaken(make(False))
+    for listening in (False, True):
+        mixer.train().zero_grad()
+        leaf, memory_leaf = x.clone().requires_grad_(), states.clone().requires_grad_()
+        with capture(mixer) if listening else nullcontext():
+            memory = Memory(memory_leaf, Places.of(states, keep))
+            y, _ = mixer(leaf, Places.of(leaf, None), mixer.start(memory, B))
+        zeros = mixer.out(torch.zeros(T, D))  # the last projection of every part is `out`
+        close(y[1], zeros, "nothing to look at")
+        differs(y[0], zeros, "something to look at")
+        y.square().sum().backward()
+        for name, gradient in {"x": leaf.grad, "memory": memory_leaf.grad}.items():
+            assert gradient is not None, f"no gradient reaches {name}"
+            assert gradient.isfinite().all(), f"the gradient of {name} is NaN"
+        assert not memory_leaf.grad[1].any(), "what nobody saw learns nothing"
+
+
+def check_score(score: Any, pick: Any) -> None:
+    """`join` of what was prepared are scores; where `dot` is claimed, the fused kernel gives the same result."""
+    dice = torch.Generator().manual_seed(0)
+    heads, width = 2, 11
+    q, k, v = (torch.randn(B, heads, n, width, generator=dice) for n in (T, S, S))
+    query, key = score.query(q), score.key(k)
+    scores = score.join(query, key)
+    assert scores.shape == (B, heads, T, S)
+    keep = keeps(SOURCE_LENGTHS)[:, None, None]
+    weights = pick(scores, keep)
+    if score.dot and pick.soft:
+        fused = F.scaled_dot_product_attention(query, key, v, keep, scale=1.0)
+        close(fused, weights @ v, "the fused kernel")
+
+
+def check_pick(pick: Any) -> None:
+    dice = torch.Generator().manual_seed(0)
+    scores = torch.randn(B, 2, T, S, generator=dice).requires_grad_()
+    keep = keeps(SOURCE_LENGTHS)[:, None, None].repeat(1, 1, T, 1)
+    keep[0, :, 3] = False
+    weights = pick(scores, keep)
+    sums = keep.any(-1).float().expand(B, 2, T)
+    close(weights.sum(-1), sums, "weights sum to one, or to nothing where nothing may be seen")
+    assert not weights[~keep.expand_as(weights)].any(), "what is hidden has weight"
+    weights.square().sum().backward()
+    assert scores.grad.isfinite().all(), "a row without anything to look at has a gradient of NaN"
+    close(pick(scores, None).sum(-1), torch.ones(B, 2, T), "weights over everything")
+
+
+def check_position(position: Any) -> None:
+    """A place means the same however it is reached; any length works, or the error names the limit and the key."""
+    dice = torch.Generator().manual_seed(0)
+    x = torch.randn(B, T, D, generator=dice)
+    whole = position.embed(x, Places.of(x, None))
+    assert whole.shape == x.shape
+    for first, end in STEPS:
+        piece = x[:, first:end]
+        start = torch.full((B,), first)
+        close(position.embed(piece, Places.of(piece, None, start)), whole[:, first:end], f"places {first} to {end}")
+    differs(whole[:, 1] - x[:, 1], whole[:, 2] - x[:, 2], "the place")
+    long = torch.randn(1, 1000, D, generator=dice)
+    try:
+        assert position.embed(long, Places.of(long, None)).shape == long.shape
+    except SaccadeError as limit:
+        assert "position." in str(limit), "a limit of length names its key"
+
+
+def check_pointwise(part: Callable[[Tensor], Tensor]) -> None:
+    """Norms, feed-forwards and connections treat each place by itself."""
+    x = torch.randn(B, T, D, generator=torch.Generator().manual_seed(0))
+    y = part(x)
+    assert y.shape == x.shape
+    assert y.isfinite().all()
+    for row, place in itertools.product(range(B), range(T)):
+        close(part(x[row : row + 1, place : place + 1])[0, 0], y[row, place], "a place by itself")
+
+
+def check_head_loss(whole: nn.Module, head: Any, rows: int, words: int, smoothing: float) -> None:
+    """The loss is that of the textbook, in value and gradient; each token's cost is without smoothing.
+    `whole` holds every weight that the head uses."""
+    dice = torch.Generator().manual_seed(rows)
+    target = torch.randint(words, (rows,), generator=dice)
+    start = torch.randn(rows, D, generator=dice)
+    gradients = []
+    for own in (True, False):
+        whole.zero_grad()
+        hidden = start.clone().requires_grad_()
+        if own:
+            total, each = head.loss(hidden, target, smoothing)
+        else:
+            log_probs = head.log_probs(hidden)
+            wanted = F.cross_entropy(log_probs, target, reduction="sum", label_smoothing=smoothing)
+            close(total.detach(), wanted.detach(), "the loss", 1e-5)
+            close(each, F.nll_loss(log_probs, target, reduction="none").detach(), "each token's cost", 1e-5)
+            total = wanted
+        (0.37 * total).backward()  # the loop may scale before it differentiates
+        gradients.append({"hidden": hidden.grad} | {name: w.grad for name, w in whole.named_parameters()})
+    assert not each.requires_grad, "each token's cost is only to look at"
+    for name, gradient in gradients[1].items():
+        found = gradients[0][name]
+        assert (found is None) == (gradient is None), f"{name} hears of the loss, or not"
+        if gradient is not None:
+            close(found, gradient, f"the gradient of {name}", 1e-5)
+
+
+class Largest(TorchDispatchMode):
+    """Remembers the size of the largest tensor that anything returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.numel = max([self.numel, *(t.numel() for t in tree_leaves(out) if isinstance(t, Tensor))])
+        return out
+
+
+def check_head_memory(head: Any, rows: int, words: int) -> None:
+    """No tensor of the loss is nearly as large as all logits."""
+    hidden = torch.randn(rows, D).requires_grad_()
+    with Largest() as largest:
+        head.loss(hidden, torch.randint(words, (rows,)), 0.1)[0].backward()
+    assert largest.numel >= rows * D, "nothing was seen"
+    assert largest.numel < rows * words / 2, f"a tensor of {largest.numel} numbers; all logits are {rows * words}"
+
+
+def check_dropout(make: Callable[[float], Any], rate: float) -> None:
+    """Zeros as often as the rate says, in 256ths; the mean stays; nothing happens in use."""
+    torch.manual_seed(0)
+    numbers = 1 << 17
+    x = torch.full((8, numbers // 8), 3.0, requires_grad=True)
+    dropout = make(rate)
+    y = dropout.train()(x)
+    exact = round(rate * 256) / 256
+    noise = 5 * math.sqrt(max(exact * (1 - exact), 1e-9) / numbers)
+    assert abs(float((y == 0).float().mean()) - exact) <= noise, "the share of zeros"
+    assert abs(float(y.mean()) / 3 - 1) <= noise / (1 - exact) + 1e-6, "the mean"
+    lanes = (y == 0).float().view(-1, 8).mean(0)  # eight numbers are drawn from one word
+    assert (lanes - exact).abs().max() <= 3 * noise + 1e-9, "one byte of a word is not as random as another"
+    y.sum().backward()
+    close(x.grad, y.detach() / 3, "the gradient passes where the number passed")
+    if exact:
+        assert not torch.equal(y, dropout(x)), "two draws are alike"
+    assert torch.equal(dropout.eval()(x), x), "dropout in use"
+    odd = torch.ones(3, 7, 5)
+    assert dropout.train()(odd).shape == odd.shape
+
+
+def check_schedule(schedule: Callable[[int], float], rate: float, warmup: int, updates: int) -> None:
+    """Up in a line to `rate`, never above it, never below zero, and the same whenever it is asked."""
+    rates = [schedule(step) for step in range(1, updates + 50)]
+    assert all(math.isfinite(r) and 0 <= r <= rate * (1 + 1e-9) for r in rates), "from 0 to the rate"
+    assert math.isclose(max(rates), rate, rel_tol=1e-9), "the rate is reached"
+    for step in range(1, warmup + 1):
+        assert math.isclose(schedule(step), rate * step / max(1, warmup), rel_tol=1e-9), "up in a line"
+    after = rates[max(1, warmup) - 1 :]
+    assert all(b <= a * (1 + 1e-9) for a, b in itertools.pairwise(after)), "never up again"
+    assert rates == [schedule(step) for step in range(1, updates + 50)], "a pure function"
+
+
+def check_optimizer(make: Callable[[Any], torch.optim.Optimizer]) -> None:
+    """It goes downhill, and all it remembers are tensors, which a checkpoint can hold."""
+    torch.manual_seed(0)
+    model = nn.Linear(5, 3)
+    optimizer = make(model.parameters())
+    x, y = torch.randn(11, 5), torch.randn(11, 3)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.05
+    costs = []
+    for _ in range(30):
+        optimizer.zero_grad()
+        cost = F.mse_loss(model(x), y)
+        cost.backward()
+        optimizer.step()
+        costs.append(float(cost))
+    assert costs[-1] < 0.7 * costs[0], "it does not go downhill"
+    known = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert known == {id(p) for p in model.parameters()}, "every weight learns"
+    for state in optimizer.state.values():
+        assert all(isinstance(value, Tensor) for value in state.values()), "its memory is more than tensors"
+
+
+# ── searches ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def searched(
+    search: Search,
+    model: Model,
+    sources: Sequence[Sequence[int]],
+    longest: Sequence[int],
+    prefixes: Sequence[Sequence[int]] | None = None,
+    names: Sequence[int] | None = None,
+) -> list[list[Hypothesis]]:
+    """What a search finds for each source, in order; each must be given once."""
+    side = batches.Side.of([np.array([*source, END]) for source in sources])
+    rules = Rules.of(list(longest), prefixes)
+    names = list(range(len(sources)) if names is None else names)
+    with torch.inference_mode():
+        memory = model.encoder.encode(side.ids, side.keep)
+        found = list(search(ModelWriter(model), memory, rules, names))
+    assert sorted(row for row, _ in found) == list(range(len(sources))), "each sentence is given once"
+    return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]
+
+
+def forced_log_prob(model: Model, source: Sequence[int], tokens: Sequence[int]) -> float:
+    """log p of tokens (the end included), by one forced pass and no search."""
+    with torch.inference_mode():
+        memory = model.encoder.encode(torch.tensor([[*source, END]]), None)
+        inputs = torch.tensor([[START, *tokens[:-1]]])
+        hidden, _ = model.decoder.step(inputs, model.decoder.start(memory, 1))
+        log_probs = model.head.log_probs(hidden)[0].double()
+    return float(log_probs.gather(1, torch.tensor(tokens)[:, None]).sum())
+
+
+def check_search(make: Callable[[], Search], model: Model) -> None:
+    """Every output ends, keeps the rules, and is as likely as a forced pass says; a second search finds the same."""
+    model.eval()
+    sources, longest = [[4, 5, 6], [5], [6, 4]], [5, 3, 4]
+    prefixes = [[], [6, 4, 5, 4], [5]]
+    for forced in (None, prefixes):
+        found = searched(make(), model, sources, longest, forced)
+        assert found == searched(make(), model, sources, longest, forced), "another answer to the same question"
+        for row, hypotheses in enumerate(found):
+            assert hypotheses
+            first = tuple(prefixes[row]) if forced else ()
+            for best in hypotheses:
+                tokens = best.tokens
+                assert tokens[-1] == END, "it does not end"
+                assert not {PAD, START, END} & set(tokens[:-1]), "it writes what nobody may"
+                assert len(tokens) <= max(longest[row], len(first) + 1), "it is too long"
+                assert tokens[: len(first)] == first, "it does not begin as it must"
+                wanted = forced_log_prob(model, sources[row], tokens)
+                assert math.isclose(best.log_prob, wanted, rel_tol=1e-4, abs_tol=1e-4), "its score is another's"
+
+
+# ── tokenizers ────────────────────────────────────────────────────────────────────────────────────
+
+TEXTS = ["the cat sat on the mat", "Grüße aus Köln", "a b c d e", "日本語 テキスト", "3.14 is not 22/7", "x"] * 5
+
+
+def check_tokenizer(tokenizer: Tokenizer, read: Callable[[bytes], Tokenizer]) -> None:
+    """Text it has seen comes back; special ids are where they always are; a copy read from a file is the same."""
+    specials = [PAD, UNKNOWN, START, END]
+    assert specials == [0, 1, 2, 3]
+    assert tuple(tokenizer.pieces(specials)) == SPECIAL
+    assert tokenizer.encode([]) == []
+    assert tokenizer.encode([""]) == [[]]
+    assert tokenizer.decode([PAD, START, END]) == ""
+    copy = read(tokenizer.dump())
+    assert copy.size == tokenizer.size
+    encoded = tokenizer.encode(TEXTS)
+    assert copy.encode(TEXTS) == encoded
+    for text, ids in zip(TEXTS, encoded, strict=True):
+        assert all(len(SPECIAL) <= i < tokenizer.size for i in ids), "seen text is known"
+        check_round_trip(tokenizer, text)
+        assert tokenizer.decode([START, *ids, END, PAD]) == text, "special ids leave no trace"
+        assert copy.decode(ids) == text
+        pieces = tokenizer.pieces(ids)
+        assert len(pieces) == len(ids)
+        check_word_of(pieces, len(text.split()))
+
+
+def check_round_trip(tokenizer: Tokenizer, text: str) -> None:
+    assert tokenizer.decode(tokenizer.encode([text])[0]) == text
+
+
+def check_word_of(pieces: Sequence[str], words: int) -> None:
+    numbers = tokenizers.word_of(pieces)
+    assert len(numbers) == len(pieces)
+    assert all(b - a in (0, 1) for a, b in itertools.pairwise(numbers)), "words follow each other"
+    assert not numbers or (numbers[0], numbers[-1] + 1) == (0, words), f"{numbers[-1] + 1} words, not {words}"
+
+
+# ── batches ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def random_corpus(rows: int, longest: int = 40, seed: int = 0) -> Corpus:
+    """Targets about as long as their sources, as in translation."""
+    dice = np.random.default_rng(seed)
+    sources = dice.integers(1, longest + 1, rows)
+    targets = np.maximum(1, sources + dice.integers(-2, 3, rows))
+    return Corpus(*([dice.integers(4, 90, n).tolist() for n in lengths] for lengths in (sources, targets)))
+
+
+def some_updates(
+    corpus: Corpus, tokens: int, count: int, start: Position = Position(), gather: int = 0, seed: int = 1
+) -> list[tuple[list[Batch], Position]]:
+    return list(itertools.islice(batches.updates(corpus, tokens, gather, seed, start), count))
+
+
+def check_resume(corpus: Corpus, tokens: int, gather: int = 0) -> None:
+    """From any position the rest is the same, to the last id."""
+    straight = some_updates(corpus, tokens, 12, gather=gather)
+    assert straight[-1][1].epoch > 0, "no epoch ended: nothing was tested"
+    for done, (_, position) in enumerate(straight[:-1], 1):
+        again = some_updates(corpus, tokens, len(straight) - done, position, gather)
+        for (wanted, after), (found, then) in zip(straight[done:], again, strict=True):
+            assert (after, [b.rows for b in wanted]) == (then, [b.rows for b in found]), f"resumed at {position}"
+            for one, other in zip(wanted, found, strict=True):
+                assert torch.equal(one.source.ids, other.source.ids)
+                assert torch.equal(one.outputs.ids, other.outputs.ids)
+
+
+def epoch_rows(corpus: Corpus, tokens: int, epoch: int = 0, seed: int = 1) -> list[tuple[int, ...]]:
+    rows = []
+    for group, position in batches.updates(corpus, tokens, 0, seed, Position(epoch)):
+        rows += [batch.rows for batch in group]
+        if position.epoch > epoch:
+            return rows
+    raise AssertionError("an epoch without end")
+
+
+def check_once_an_epoch(corpus: Corpus, tokens: int) -> None:
+    orders = [epoch_rows(corpus, tokens, epoch, seed) for epoch, seed in ((0, 1), (1, 1), (0, 2))]
+    for order in orders:
+        assert sorted(itertools.chain(*order)) == list(range(len(corpus))), "every row once an epoch"
+    if len(orders[0]) > 5:
+        assert orders[0] != orders[1], "two epochs are alike"
+        assert orders[0] != orders[2], "two seeds are alike"
+
+
+def check_budget(corpus: Corpus, tokens: int, gather: int = 0) -> None:
+    """At most so many padded tokens a batch, unless one row alone has more; at least so many real ones an update."""
+    for group, position in some_updates(corpus, tokens, 20, gather=gather):
+        for batch in group:
+            for side in (batch.source, batch.inputs, batch.outputs):
+                assert side.ids.numel() <= tokens or len(batch.rows) == 1, "over the budget"
+        real = [batch.target_tokens for batch in group]
+        assert sum(real) >= gather or position.batch == 0, "an update of too few tokens"
+        assert sum(real[:-1]) < max(1, gather), "an update of more batches than it needs"
+
+
+def check_batch_content(corpus: Corpus, tokens: int) -> None:
+    """Sources end, targets are what is read and what should be said, padding is marked as such."""
+    for group, _ in some_updates(corpus, tokens, 5):
+        for batch in group:
+            for place, row in enumerate(batch.rows):
+                source, target = corpus.source(row).tolist(), corpus.target(row).tolist()
+                for side, wanted in (
+                    (batch.source, [*source, END]),
+                    (batch.inputs, [START, *target]),
+                    (batch.outputs, [*target, END]),
+                ):
+                    keep = torch.ones_like(side.ids, dtype=torch.bool) if side.keep is None else side.keep
+                    assert side.ids[place][keep[place]].tolist() == wanted
+                    assert keep[place, : len(wanted)].all(), "padding stands on the right"
+                    assert (side.ids[place, len(wanted) :] == PAD).all()
+
+
+def check_little_padding(corpus: Corpus, tokens: int) -> None:
+    whole = [batch for group, _ in some_updates(corpus, tokens, 30) for batch in group]
+    real = sum(batch.source_tokens + batch.target_tokens for batch in whole)
+    share = 1 - real / sum(batch.padded_tokens for batch in whole)
+    assert share < 0.1, f"{share:.0%} of all places are padding"
