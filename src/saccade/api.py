@@ -15,7 +15,7 @@ from saccade.console import track
 from saccade.data.batches import Corpus
 from saccade.data.sources import Pair
 from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
-from saccade.decode.engine import DecodeConfig, Engine, Output, TorchEngine
+from saccade.decode.engine import DecodeConfig, Engine, Output, TorchEngine, in_order
 from saccade.errors import DataError, RunError
 from saccade.measures.translation import score
 from saccade.models.assemble import Model
@@ -96,8 +96,8 @@ class Run:
         prefixes: Sequence[str] | None = None,
         first: int = 0,
     ) -> Iterator[list[Output]]:
-        """For each text its outputs with scores and pieces, best first, as they are found."""
-        return self.engine.write(texts, decode or self.recipe.decode, prefixes, first)
+        """For each text, in order, its outputs with scores and pieces, best first."""
+        return in_order(self.engine.find(texts, decode or self.recipe.decode, prefixes, first))
 
     def translate(self, texts: Sequence[str], *, beam: int | None = None) -> list[str]:
         """The best translation of each text; `beam` overrides the recipe's search."""
@@ -137,7 +137,8 @@ class Run:
         """Scores on the recipe's test text, or on pairs of source and reference."""
         pairs = self.test_pairs() if pairs is None else pairs
         began = time.monotonic()
-        best = [o[0] for o in track(self.outputs([s for s, _ in pairs], decode), len(pairs), "translating")]
+        found = self.engine.find([source for source, _ in pairs], decode or self.recipe.decode)
+        best = [outputs[0] for outputs in in_order(track(found, len(pairs), "translating"))]
         seconds = time.monotonic() - began
         scores = score([output.text for output in best], [reference for _, reference in pairs]).plain()
         rows = [Pair(source, reference, "") for source, reference in pairs]

@@ -6,30 +6,32 @@ on a defect it should catch.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import create_model
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from contracts.variants import B, D, S, T
+from contracts.variants import B, D, S, T, Table, options
+from saccade.config import Config, Slot, python_layer, resolve, to_toml, wiring
 from saccade.data import batches, tokenizers
 from saccade.data.batches import Batch, Corpus, Position
-from saccade.data.tokenizers import END, PAD, SPECIAL, START, UNKNOWN, Tokenizer, word_of
+from saccade.data.tokenizers import END, PAD, SPECIAL, START, UNKNOWN, Tokenizer
 from saccade.decode.engine import ModelWriter
 from saccade.decode.rules import Rules
 from saccade.decode.search import Hypothesis, Search
 from saccade.errors import SaccadeError
 from saccade.models.assemble import Model
 from saccade.notes import capture
-from saccade.parts.dropout import Dropout
 from saccade.places import Fixed, Memory, Places, select
 from saccade.runs.checkpoints import load_weights, write_checkpoint
 from saccade.tasks.losses import next_token
@@ -87,11 +89,16 @@ def keeps(lengths: Sequence[int]) -> Tensor:
     return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
 
 
+def vocabularies(model: Model) -> tuple[int, int]:
+    """How many words each side knows, as the variant that made the model wrote it down."""
+    return model.words
+
+
 def shown(model: Model, seed: int = 0) -> Shown:
     dice = torch.Generator().manual_seed(seed)
-    words = [model.encoder.embedding.table.num_embeddings, model.decoder.embedding.table.num_embeddings]
     source, target = (
-        torch.randint(len(SPECIAL), n, shape, generator=dice) for n, shape in zip(words, ((B, S), (B, T)), strict=True)
+        torch.randint(len(SPECIAL), words, shape, generator=dice)
+        for words, shape in zip(vocabularies(model), ((B, S), (B, T)), strict=True)
     )
     return Shown(source, keeps(SOURCE_LENGTHS), target, keeps(TARGET_LENGTHS))
 
@@ -128,9 +135,10 @@ def queries_of(name: str) -> str:
 def check_shapes(model: Model) -> None:
     given = shown(model)
     found = answer(model, given)
-    words = model.decoder.embedding.table.num_embeddings
-    assert found.memory.states.shape == (B, S, D)
-    assert found.memory.places.keep.shape == (B, S)
+    words = vocabularies(model)[1]
+    states = found.memory.states
+    assert (states.shape[0], states.shape[2]) == (B, D)
+    assert found.memory.places.keep.shape == found.memory.places.at.shape == states.shape[:2]
     assert found.hidden.shape == (B, T, D)
     log_probs = model.head.log_probs(found.hidden)
     assert log_probs.shape == (B, T, words)
@@ -163,7 +171,7 @@ def check_causal(model: Model) -> None:
     """Change the future: the past stays still."""
     model.eval()
     given = shown(model)
-    words = model.decoder.embedding.table.num_embeddings
+    words = vocabularies(model)[1]
     other = given.target.clone()
     other[:, 5:] = (other[:, 5:] + 1) % words
     for listening, keep in itertools.product((False, True), (None, keeps((T, 6, T)))):
@@ -245,13 +253,32 @@ def check_step_by_step(model: Model) -> None:
         close(found.float(), wanted.float(), "the state after all steps")
 
 
+def check_capture_over_time(model: Model) -> None:
+    """What is heard step by step is joined to the maps of one long step."""
+    model.eval()
+    given = shown(model)
+    memory = model.encoder.encode(given.source, given.source_keep)
+    heard = []
+    for steps in (((0, T),), STEPS):
+        with capture(model) as maps:
+            state = model.decoder.start(memory, B)
+            for first, end in steps:
+                _, state = model.decoder.step(given.target[:, first:end], state)
+            heard.append(dict(maps))
+    whole, joined = heard
+    assert joined.keys() == whole.keys()
+    for name, weights in whole.items():
+        close(joined[name], weights, name)
+
+
 def check_fused_equals_explicit(model: Model) -> None:
     """Listening changes no result."""
     model.eval()
     given = shown(model)
     fused, explicit = answer(model, given), answer(model, given, listening=True)
     assert explicit.maps, "nobody spoke"
-    close(fused.memory.states[given.source_keep], explicit.memory.states[given.source_keep], "the memory")
+    real = fused.memory.places.keep
+    close(fused.memory.states[real], explicit.memory.states[real], "the memory")
     close(fused.hidden[given.target_keep], explicit.hidden[given.target_keep], "the hidden states")
 
 
@@ -279,7 +306,7 @@ def check_select(model: Model) -> None:
     model.eval()
     given = shown(model)
     memory = model.encoder.encode(given.source, given.source_keep)
-    words = model.decoder.embedding.table.num_embeddings
+    words = vocabularies(model)[1]
 
     def forced(sentence: int, tokens: Tensor) -> Tensor:
         alone = given.alone(sentence)
@@ -329,14 +356,13 @@ def _inside(state: Any) -> list[Any]:
     return [getattr(state, f.name) for f in fields(state)] if is_dataclass(state) else []
 
 
-def corpus_for(model: Model, rows: int = 4) -> Corpus:
+def corpus_for(model: Model) -> Corpus:
     dice = np.random.default_rng(5)
-    sides = (model.encoder.embedding, model.decoder.embedding)
     drawn = [
-        [dice.integers(len(SPECIAL), side.table.num_embeddings, length).tolist() for length in lengths]
-        for side, lengths in zip(sides, ((2, 4, 1, 3) * rows, (5, 1, 2, 6) * rows), strict=True)
+        [dice.integers(len(SPECIAL), words, length).tolist() for length in lengths]
+        for words, lengths in zip(vocabularies(model), ((2, 4, 1, 3), (5, 1, 2, 6)), strict=True)
     ]
-    return Corpus(drawn[0][:rows], drawn[1][:rows])
+    return Corpus(*drawn)
 
 
 def check_losses_are_sums(model: Model) -> None:
@@ -364,13 +390,26 @@ def check_losses_are_sums(model: Model) -> None:
 def check_inference_leaves_no_trace(model: Model) -> None:
     """A long sentence read without gradients does not spoil training afterwards."""
     dice = torch.Generator().manual_seed(0)
-    words = model.encoder.embedding.table.num_embeddings
+    words = vocabularies(model)[0]
     with torch.inference_mode():
-        try:
-            model.encoder.encode(torch.randint(len(SPECIAL), words, (1, 600), generator=dice), None)
-        except SaccadeError as limit:
-            assert "position.longest" in str(limit), "a limit of length names its key"
-    check_gradients(model)
+        long = torch.randint(len(SPECIAL), words, (1, 600), generator=dice)
+        refused(lambda: model.encoder.encode(long, None))
+    try:
+        check_gradients(model)
+    except RuntimeError as error:
+        raise AssertionError("training is spoilt by what inference left") from error
+
+
+def refused(act: Callable[[], Any]) -> bool:
+    """Whether something is too long; then the error names the key."""
+    try:
+        act()
+    except SaccadeError as limit:
+        reason = str(limit)
+    else:
+        return False
+    assert "position." in reason, "a limit of length names its key"
+    return True
 
 
 def check_dropout_rates_are_used(make: Callable[[dict[str, float]], Model], place: str) -> None:
@@ -459,10 +498,23 @@ def check_position(position: Any) -> None:
         close(position.embed(piece, Places.of(piece, None, start)), whole[:, first:end], f"places {first} to {end}")
     differs(whole[:, 1] - x[:, 1], whole[:, 2] - x[:, 2], "the place")
     long = torch.randn(1, 1000, D, generator=dice)
-    try:
+    if not refused(lambda: position.embed(long, Places.of(long, None))):
         assert position.embed(long, Places.of(long, None)).shape == long.shape
-    except SaccadeError as limit:
-        assert "position." in str(limit), "a limit of length names its key"
+
+
+def check_embedding(embedding: Any, words: int) -> None:
+    """Ids become vectors at the places they stand at; turned round, a table gives one number a word."""
+    dice = torch.Generator().manual_seed(0)
+    ids, keep = torch.randint(words, (B, T), generator=dice), keeps(TARGET_LENGTHS)
+    starts = [0, 2, 5]
+    x, places = embedding(ids, keep, torch.tensor(starts))
+    assert x.shape == (B, T, D)
+    assert torch.equal(places.keep, keep)
+    assert places.padded
+    assert places.at.tolist() == [list(range(start, start + T)) for start in starts]
+    assert not embedding(ids, None)[1].padded
+    folded, rows = embedding.turned(torch.randn(11, D, generator=dice))
+    assert (folded @ rows.T).shape == (11, words)
 
 
 def check_pointwise(part: Callable[[Tensor], Tensor]) -> None:
@@ -536,8 +588,12 @@ def check_dropout(make: Callable[[float], Any], rate: float) -> None:
     noise = 5 * math.sqrt(max(exact * (1 - exact), 1e-9) / numbers)
     assert abs(float((y == 0).float().mean()) - exact) <= noise, "the share of zeros"
     assert abs(float(y.mean()) / 3 - 1) <= noise / (1 - exact) + 1e-6, "the mean"
-    lanes = (y == 0).float().view(-1, 8).mean(0)  # eight numbers are drawn from one word
-    assert (lanes - exact).abs().max() <= 3 * noise + 1e-9, "one byte of a word is not as random as another"
+    close(y[y != 0], torch.full_like(y[y != 0], 3 / (1 - exact)), "what is left, scaled by the rounded rate", 1e-6)
+    eights = (y == 0).float().view(-1, 8)  # eight numbers are drawn from one word
+    assert (eights.mean(0) - exact).abs().max() <= 3 * noise + 1e-9, "one byte of a word is not like another"
+    if exact:
+        spread = float(eights.sum(1).var()) / (8 * exact * (1 - exact))
+        assert 0.9 < spread < 1.1, "the bytes of a word hang together"
     y.sum().backward()
     close(x.grad, y.detach() / 3, "the gradient passes where the number passed")
     if exact:
@@ -579,6 +635,25 @@ def check_optimizer(make: Callable[[Any], torch.optim.Optimizer]) -> None:
     assert known == {id(p) for p in model.parameters()}, "every weight learns"
     for state in optimizer.state.values():
         assert all(isinstance(value, Tensor) for value in state.values()), "its memory is more than tensors"
+
+
+# ── config ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_wiring(part: Callable[..., Any], given: Iterable[str]) -> None:
+    """A part asks for wiring by name: a name that its site does not give would never come."""
+    unknown = set(wiring(part)) - set(given)
+    assert not unknown, f"{part} asks for {sorted(unknown)}, but is given {sorted(given)}"
+
+
+def check_toml(table: Table, tree: dict[str, Any]) -> None:
+    """Every option of a choice is written, and comes back as it was."""
+    root: Any = create_model("Root", __base__=Config, slot=(Annotated[Any, Slot(table)], ...))
+    first = resolve(root, [python_layer({"slot": tree})]).config
+    text = to_toml(first)
+    written = tomllib.loads(text)
+    assert set(written["slot"]) == {"kind", *options(table, tree["kind"])}, "an option is not written"
+    assert resolve(root, [python_layer(written)]).config == first, "TOML gives back something else"
 
 
 # ── searches ──────────────────────────────────────────────────────────────────────────────────────
@@ -636,7 +711,8 @@ def check_search(make: Callable[[], Search], model: Model) -> None:
 
 # ── tokenizers ────────────────────────────────────────────────────────────────────────────────────
 
-TEXTS = ["the cat sat on the mat", "Grüße aus Köln", "a b c d e", "日本語 テキスト", "3.14 is not 22/7", "x"] * 5
+# folded and composed already, so that every normaliser leaves it alone
+TEXTS = ["the cat sat on the mat", "grüne äpfel aus köln", "a b c d e", "日本語 テキスト", "3.14 is not 22/7", "x"] * 5
 
 
 def check_tokenizer(tokenizer: Tokenizer, read: Callable[[bytes], Tokenizer]) -> None:
@@ -683,8 +759,11 @@ def random_corpus(rows: int, longest: int = 40, seed: int = 0) -> Corpus:
     return Corpus(*([dice.integers(4, 90, n).tolist() for n in lengths] for lengths in (sources, targets)))
 
 
+BEGINNING = Position()
+
+
 def some_updates(
-    corpus: Corpus, tokens: int, count: int, start: Position = Position(), gather: int = 0, seed: int = 1
+    corpus: Corpus, tokens: int, count: int, start: Position = BEGINNING, gather: int = 0, seed: int = 1
 ) -> list[tuple[list[Batch], Position]]:
     return list(itertools.islice(batches.updates(corpus, tokens, gather, seed, start), count))
 

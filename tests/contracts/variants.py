@@ -1,6 +1,5 @@
 """Every way to fill every slot, read off the tables: a new member is tested without a new line."""
 
-import itertools
 import random
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -95,7 +94,9 @@ class Variant:
 
     def fresh(self, seed: int = 0) -> Model:
         torch.manual_seed(seed)
-        return assemble(self.config, self.source_words, self.target_words)
+        model = assemble(self.config, self.source_words, self.target_words)
+        model.words = self.source_words, self.target_words  # type: ignore[assignment]  # for whoever draws ids
+        return model
 
     def changed(self, **keys: Any) -> "Variant":
         return Variant(self.label, self.tree | keys, self.source_words, self.target_words)
@@ -146,7 +147,3 @@ def python_values(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: python_values(value) for key, value in tree.items()}
     return tuple(tree) if isinstance(tree, list) else tree
-
-
-def pairs(*tables: Table) -> Iterator[tuple[Table, str]]:
-    return itertools.chain.from_iterable(((table, kind) for kind in table) for table in tables)

@@ -87,9 +87,7 @@ def test_too_long(tmp_path: Path):
 
 
 def test_odd_ratio_both_ways_but_not_between_short_lines(tmp_path: Path):
-    report = checked(
-        tmp_path, ("a" * 40, "b" * 10), ("a" * 10, "b" * 40), ("a" * 9, "b"), ("a" * 20, "b" * 10)
-    )
+    report = checked(tmp_path, ("a" * 40, "b" * 10), ("a" * 10, "b" * 40), ("a" * 9, "b"), ("a" * 20, "b" * 10))
     odd = report.splits["train"].odd_ratio
     assert odd.count == 2
     assert odd.first[0].startswith("train.tsv:21: 40 characters against 10, ratio 4.00 where 1.")

@@ -162,9 +162,7 @@ def test_sequence_splits_are_disjoint_and_without_repeats():
 
 
 def test_small_space_can_be_used_up_but_not_exceeded():
-    with pytest.raises(
-        DataError, match=r"rows: split 'dev' of 'sort' has at most \d+ different rows"
-    ) as caught:
+    with pytest.raises(DataError, match=r"rows: split 'dev' of 'sort' has at most \d+ different rows") as caught:
         list(Sort(symbols=2, longest=10, split="dev", rows=10**9).rows())
     most = int(str(caught.value).split("at most ")[1].split()[0])
     rows = texts(Sort(symbols=2, longest=10, split="dev", rows=most))

@@ -18,6 +18,7 @@ seed = 3
 train = { kind = "sort", rows = 60, shortest = 2, longest = 6, symbols = 8 }
 dev = { kind = "sort", rows = 8, shortest = 2, longest = 6, symbols = 8, split = "dev" }
 tokenizer = "words"
+longest = 20
 
 [model]
 dim = 16

@@ -410,7 +410,7 @@ def test_two_processes_on_one_run(tmp_path: Path, recipe_file: Path, changed: Ca
 
 KEYS = {
     "seed": 4,
-    "data.longest": 99,
+    "data.longest": 19,
     "data.skip_bad": "true",
     "data.train.rows": 61,
     "data.dev.seed": 2,
@@ -460,7 +460,7 @@ def test_all_keys_that_differ_are_listed(run: Path, changed: Callable[..., Recip
 @pytest.mark.parametrize("flag", ["data.joint=false", "data.tokenizer=sentencepiece", "data.tokenizer=characters"])
 def test_a_change_of_the_tokenizer_is_refused_by_its_key(flag: str, run: Path, changed: Callable[..., Recipe]):
     with pytest.raises(RunError, match=rf"\n  {flag.partition('=')[0]}[.a-z]*: .* → "):
-        train(changed(flag), run, Recorder())
+        train(changed(flag, "model.shared_embeddings=false"), run, Recorder())
 
 
 HARMLESS_VALUES = {
@@ -560,7 +560,7 @@ def test_bad_lines_are_left_out_and_counted_if_asked(corpus: Path, tmp_path: Pat
     ):
         with (corpus / name).open("ab") as file:
             file.write(more)
-    report = trained(of_files(changed, corpus, "data.skip_bad=true", "data.longest=5"), tmp_path / "run")
+    report = trained(of_files(changed, corpus, "data.skip_bad=true", "data.longest=4"), tmp_path / "run")
     told = next(text for text in report.said if "to train on" in text)
     assert "1 with an empty side" in told
     assert "2 bad lines left out), 6 to validate on (1 bad lines left out)" in told
@@ -755,8 +755,10 @@ def test_a_disk_without_a_single_byte_is_reported_with_the_bytes_that_are_missin
 
         def update(job: Any, state: Any, batches: Any) -> None:
             if state.step == 12:
+                (run / "metrics.jsonl").write_bytes(
+                    (run / "metrics.jsonl").read_bytes().ljust(4096 * 2, b"\n")
+                )  # to the end of a page
                 fill(small_disk, 0)
-                (run / "metrics.jsonl").write_bytes((run / "metrics.jsonl").read_bytes().ljust(4096 * 2, b"\n"))
             real(job, state, batches)
 
         patch.setattr(loop, "update", update)
@@ -1026,17 +1028,18 @@ def test_a_dry_run_tells_the_cost_and_writes_nothing(
     facts = {line[:17].strip(): line[17:] for line in out.splitlines()}
     parameters = sum(tensor.numel() for tensor in load_file(step(whole, 24) / "weights.safetensors").values())
     assert facts["parameters"] == f"{parameters:,}"
-    assert re.match(r"[\d,]+ MB, with the largest of \d+ batches", facts["peak memory"])
+    assert re.fullmatch(r"[\d,]+ MB, with the largest batch", facts["peak memory"])
     assert re.match(r"\d+:\d\d", facts["time an epoch"])
-    assert re.match(r"\d+:\d\d for 24 updates", facts["whole training"])
-    bytes_ = sum((step(whole, 24) / name).stat().st_size for name in IN_CHECKPOINT) / 1e6
-    told = re.match(r"[\d,]+ MB: 5 checkpoints of ([\d.]+) MB", facts["disk"])
+    assert re.match(r"\d+:\d\d to the last update", facts["whole training"])
+    one = sum((step(whole, 24) / name).stat().st_size for name in IN_CHECKPOINT) + checkpoints.SLACK
+    told = re.fullmatch(r"([\d,]+) MB in 5 checkpoints", facts["disk"])
     assert told
-    assert float(told[1]) == pytest.approx(bytes_, abs=0.06)
+    assert float(told[1]) == pytest.approx(5 * one / 1e6, abs=0.6)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dry_run_of_an_existing_run_leaves_it_alone(run: Path, recipe: Recipe, outcome: Outcome):
     before = outcome(run)
-    assert len(list(dry_run(recipe, run, Recorder()))) == 6
+    cost = dry_run(recipe, run, Recorder())
+    assert cost.epoch_seconds > 0
     assert outcome(run) == before

@@ -18,12 +18,8 @@ def plain(*labels: str) -> Axis:
 def sample() -> AttentionMaps:
     source = Axis(("Haus", "tür", "</s>"), (0, 0, 1))
     target = Axis(("front", "do", "or", "</s>"), (0, 1, 1, 2))
-    weights = np.array(
-        [[[0.5, 0.25, 0.25], [0.2, 0.6, 0.2], [0.4, 0.4, 0.2], [0.0, 0.0, 1.0]]], dtype=np.float32
-    )
-    return AttentionMaps(
-        "Haustür", "front door", {"decoder.layers.0.memory": Map(weights, target, source, "cross")}
-    )
+    weights = np.array([[[0.5, 0.25, 0.25], [0.2, 0.6, 0.2], [0.4, 0.4, 0.2], [0.0, 0.0, 1.0]]], dtype=np.float32)
+    return AttentionMaps("Haustür", "front door", {"decoder.layers.0.memory": Map(weights, target, source, "cross")})
 
 
 @st.composite
@@ -70,9 +66,7 @@ def test_merged_labels_keep_the_text(axis: Axis) -> None:
 
 
 def test_a_row_that_looks_at_nothing_stays_so() -> None:
-    nothing = Map(
-        np.zeros((2, 2, 3), np.float32), Axis(("a", "b"), (0, 0)), Axis(("c", "d", "e"), (0, 0, 1)), "cross"
-    )
+    nothing = Map(np.zeros((2, 2, 3), np.float32), Axis(("a", "b"), (0, 0)), Axis(("c", "d", "e"), (0, 0, 1)), "cross")
     np.testing.assert_array_equal(nothing.words().weights, np.zeros((2, 1, 2)))
 
 
@@ -94,8 +88,7 @@ def test_mean_says_what_there_is() -> None:
 
 def test_mean_refuses_layers_of_different_size() -> None:
     maps = {
-        str(size): Map(np.ones((1, size, 1), np.float32), plain(*"abc"[:size]), plain("x"), "cross")
-        for size in (1, 2)
+        str(size): Map(np.ones((1, size, 1), np.float32), plain(*"abc"[:size]), plain("x"), "cross") for size in (1, 2)
     }
     with pytest.raises(SaccadeError, match="differs in size"):
         AttentionMaps("", "", maps).mean()

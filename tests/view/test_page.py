@@ -46,16 +46,12 @@ def example(extra: str = "lo") -> AttentionMaps:
             (f"decoder.layers.{layer}.self", target, target, "decoder"),
             (f"decoder.layers.{layer}.memory", target, source, "cross"),
         ):
-            maps[name] = Map(
-                rows_that_sum_to_one((3, len(rows), len(columns)), len(maps)), rows, columns, kind
-            )
+            maps[name] = Map(rows_that_sum_to_one((3, len(rows), len(columns)), len(maps)), rows, columns, kind)
     return AttentionMaps("Hal" + extra + " Welt", "hello world", maps)
 
 
 def embedded(path: Path) -> dict[str, Any]:
-    found = re.search(
-        r'<script type="application/json" id="data">(.*?)</script>', path.read_text("utf-8"), re.DOTALL
-    )
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
     assert found
     return json.loads(found.group(1))
 
@@ -205,9 +201,7 @@ def test_pickers_change_the_map(visit: Visit) -> None:
     visit.pick("level", "Pieces")
     visit.pick("layer", "0")
     visit.pick("head", "Maximum")
-    np.testing.assert_allclose(
-        visit.numbers(), maps["decoder.layers.0.memory"].weights.max(axis=0), atol=0.006
-    )
+    np.testing.assert_allclose(visit.numbers(), maps["decoder.layers.0.memory"].weights.max(axis=0), atol=0.006)
     visit.pick("head", "2")
     visit.pick("kind", "Encoder")
     np.testing.assert_allclose(visit.numbers(), maps["encoder.layers.0.self"].weights[2], atol=0.006)

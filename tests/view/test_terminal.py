@@ -55,9 +55,7 @@ def test_long_sentences_get_upright_labels_that_stand_on_their_columns() -> None
 
 
 def test_upright_labels_keep_marks_with_their_letters() -> None:
-    lines = printed(
-        crossing(np.eye(20)[None], plain(*"x" * 20), plain(*["e\u0301te\u0301馆"] * 20)), width=64
-    )
+    lines = printed(crossing(np.eye(20)[None], plain(*"x" * 20), plain(*["e\u0301te\u0301馆"] * 20)), width=64)
     assert [set(line.split()) for line in lines[:4]] == [{"e\u0301"}, {"t"}, {"e\u0301"}, {"馆"}]
 
 

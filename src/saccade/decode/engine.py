@@ -1,7 +1,7 @@
-"""The one way to call a model: sources and search settings in, a stream of outputs out, in the order of the sources.
+"""The one way to call a model: sources and search settings in, a stream of outputs out.
 Translate, evaluate, serve and study use it alike, whatever computes behind it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from saccade.config import Config, Count, Natural, NotNegative, build
 from saccade.data.batches import Corpus, Side, by_length
 from saccade.data.tokenizers import END, Tokenizer
 from saccade.decode.rules import Rules
-from saccade.decode.search import Beam, Search, SearchSlot
+from saccade.decode.search import Beam, Hypothesis, Search, SearchSlot
 from saccade.models.assemble import Model
 from saccade.places import Memory
 from saccade.shapes import Float, Int
@@ -41,15 +41,27 @@ class Output:
 
 
 class Engine(Protocol):
-    """The contract: for each source its outputs, best first; an empty source gives an empty output.
+    """The contract: for each source its number and its outputs, best first, as they are found; an empty source gives
+    an empty output. `in_order` puts them in the order of the sources.
 
     `prefixes` are texts that the outputs must begin with. `first` is the number of the first source in the whole
     input, so that what is drawn for a line does not depend on how the lines were grouped.
     """
 
-    def write(
+    def find(
         self, sources: Sequence[str], decode: DecodeConfig, prefixes: Sequence[str] | None = None, first: int = 0
-    ) -> Iterator[list[Output]]: ...
+    ) -> Iterator[tuple[int, list[Output]]]: ...
+
+
+def in_order(found: Iterable[tuple[int, list[Output]]]) -> Iterator[list[Output]]:
+    """The outputs of source 0, 1, 2, … each as soon as it and all before it are there."""
+    waiting: dict[int, list[Output]] = {}
+    following = 0
+    for row, outputs in found:
+        waiting[row] = outputs
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1
 
 
 class ModelWriter:
@@ -75,25 +87,21 @@ class TorchEngine:
     def __init__(self, model: Model, source: Tokenizer, target: Tokenizer):
         self.model, self.source, self.target = model, source, target
 
-    def write(
+    def find(
         self, sources: Sequence[str], decode: DecodeConfig, prefixes: Sequence[str] | None = None, first: int = 0
-    ) -> Iterator[list[Output]]:
+    ) -> Iterator[tuple[int, list[Output]]]:
         encoded = self.source.encode(sources)
-        forced = self.target.encode(prefixes) if prefixes else [[] for _ in sources]
-        corpus = Corpus(encoded, forced)
+        corpus = Corpus(encoded, self.target.encode(prefixes) if prefixes else [[]] * len(encoded))
+        yield from ((row, [EMPTY]) for row, ids in enumerate(encoded) if not ids)
         full = np.array([row for row, ids in enumerate(encoded) if ids], dtype=np.int64)
-        waiting: dict[int, list[Output]] = {row: [EMPTY] for row, ids in enumerate(encoded) if not ids}
         search: Search = build(decode.search, "decode.search")
-        batches = iter(by_length(corpus, full, decode.batch_tokens // search.width))
-        for row in range(len(sources)):
-            while row not in waiting:
-                waiting |= self._write_batch(corpus, next(batches).tolist(), search, decode, first)
-            yield waiting.pop(row)
+        for rows in by_length(corpus, full, decode.batch_tokens // search.width):
+            yield from self._find_batch(corpus, rows.tolist(), search, decode, first)
 
     @torch.inference_mode()
-    def _write_batch(
+    def _find_batch(
         self, corpus: Corpus, rows: list[int], search: Search, decode: DecodeConfig, first: int
-    ) -> dict[int, list[Output]]:
+    ) -> list[tuple[int, list[Output]]]:
         source = Side.of([np.append(corpus.source(row), END) for row in rows])
         longest = [int(decode.ratio * len(corpus.source(row)) + decode.extra) + 1 for row in rows]
         rules = Rules.of(longest, [corpus.target(row).tolist() for row in rows])
@@ -102,9 +110,10 @@ class TorchEngine:
         try:
             memory = self.model.encoder.encode(source.ids, source.keep)
             found = search(ModelWriter(self.model), memory, rules, [first + row for row in rows])
-            return {rows[i]: [self._output(h.tokens, h.log_prob, h.score) for h in best] for i, best in found}
+            return [(rows[i], [self._output(h) for h in best]) for i, best in found]
         finally:
             self.model.train(was_training)
 
-    def _output(self, tokens: tuple[int, ...], log_prob: float, score: float) -> Output:
-        return Output(self.target.decode(tokens), tuple(self.target.pieces(tokens)), tokens, log_prob, score)
+    def _output(self, found: Hypothesis) -> Output:
+        text, pieces = self.target.decode(found.tokens), self.target.pieces(found.tokens)
+        return Output(text, tuple(pieces), found.tokens, found.log_prob, found.score)

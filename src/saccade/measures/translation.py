@@ -54,7 +54,9 @@ def score(hypotheses: Sequence[str], references: Sequence[str], resamples: int =
         name: metric.corpus_score(hypotheses, [references], n_bootstrap=resamples) for name, metric in metrics.items()
     }
     interval = {
-        name: [result._mean - result._ci, result._mean + result._ci] if resamples > 1 else [result.score] * 2
+        name: [float(result._mean - result._ci), float(result._mean + result._ci)]
+        if resamples > 1
+        else [result.score] * 2
         for name, result in results.items()
     }
     return Scores(

@@ -10,7 +10,7 @@ from saccade.config import Rate
 from saccade.data.batches import Batch, Corpus, by_length
 from saccade.data.sources.rows import Pair
 from saccade.data.tokenizers import Tokenizer
-from saccade.decode.engine import DecodeConfig, TorchEngine
+from saccade.decode.engine import DecodeConfig, TorchEngine, in_order
 from saccade.measures.translation import bleu, chrf, exact_match
 from saccade.models.assemble import Model
 from saccade.tasks.losses import Loss, next_token
@@ -79,8 +79,8 @@ class Translation:
     ) -> Validation:
         """Cost per token without smoothing, and scores of what the model really writes."""
         cost, count = forced_cost(model, encode(pairs, tokenizers, longest).corpus, decode.batch_tokens)
-        outputs = TorchEngine(model, tokenizers.source, tokenizers.target).write([p.source for p in pairs], decode)
-        texts = [best[0].text for best in outputs]
+        found = TorchEngine(model, tokenizers.source, tokenizers.target).find([p.source for p in pairs], decode)
+        texts = [outputs[0].text for outputs in in_order(found)]
         references = [pair.target for pair in pairs]
         figures = {
             "loss": cost / max(1, count),

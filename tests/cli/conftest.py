@@ -1,0 +1,74 @@
+"""One tiny trained run, and a way to call the program as a user does without paying for a process each time."""
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+RECIPE = """
+seed = 1
+
+[data]
+train = { kind = "sort", rows = 400, shortest = 1, longest = 6, symbols = 8 }
+dev = { kind = "sort", rows = 8, shortest = 1, longest = 6, symbols = 8, split = "dev" }
+test = { kind = "sort", rows = 12, shortest = 1, longest = 6, symbols = 8, split = "test" }
+tokenizer = "words"
+longest = 20
+
+[model]
+dim = 32
+dropout = { residual = 0.0, embedding = 0.0 }
+block.self.heads = 2
+block.memory.heads = 2
+block.feed_forward.inner = 64
+encoder.depth = 1
+decoder.depth = 1
+
+[train]
+updates = 60
+batch_tokens = 256
+schedule = { kind = "inverse_root", rate = 0.01, warmup = 10 }
+log_every = 20
+validate_every = 30
+"""
+
+
+@pytest.fixture(scope="session")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipes") / "tiny.toml"
+    path.write_text(RECIPE, "utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def run(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from saccade.api import train
+    from saccade.train.progress import Silent
+
+    return train(recipe, tmp_path_factory.mktemp("runs") / "tiny", report=Silent()).folder.path
+
+
+class Said(NamedTuple):
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    """`call("translate", run, stdin=b"a b\\n")` in this process."""
+    from saccade.cli import main
+
+    def called(*arguments: object, stdin: bytes = b"") -> Said:
+        command = [str(argument) for argument in arguments]
+        monkeypatch.setattr(sys, "argv", ["saccade", *command])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
+        code = main(command)
+        return Said(code, *capsys.readouterr())
+
+    return called

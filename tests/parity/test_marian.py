@@ -1,0 +1,160 @@
+"""The same weights give the same logits as transformers' Marian, so a model can go there and come back."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from contracts.checks import shaken
+from saccade.config import python_layer, resolve
+from saccade.models.assemble import Model, ModelConfig, assemble
+
+# its import warns of things of its own that are no business of ours
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers")
+
+B, T, S, H, INNER, V = 3, 7, 5, 2, 13, 17
+ENCODER_LAYERS, DECODER_LAYERS = 3, 2
+PAD, START = 16, 11  # Marian pads with its last id, and starts from an id of the user's choice
+CLOSE = 1e-5
+
+
+def keeps(*lengths: int) -> Tensor:
+    return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+
+
+SOURCE_KEEP, TARGET_KEEP = keeps(S, 3, 1), keeps(T, 4, 1)
+
+
+def our_model(dim: int, activation: str) -> Model:
+    block = {
+        "self": {"heads": H},
+        "memory": {"heads": H},
+        "connection": "post",
+        "feed_forward": {"inner": INNER, "activation": activation},
+    }
+    sides = {
+        side: {"depth": depth, "block": block}
+        for side, depth in (("encoder", ENCODER_LAYERS), ("decoder", DECODER_LAYERS))
+    }
+    config = resolve(ModelConfig, [python_layer({"dim": dim, **sides})]).config
+    torch.manual_seed(0)
+    return shaken(assemble(config, V, V), by=0.1).eval()
+
+
+def copy(ours: nn.Module, theirs: nn.Module) -> None:
+    theirs.load_state_dict(ours.state_dict())
+
+
+def copy_attention(ours: nn.Module, theirs: Any) -> None:
+    for role in ("query", "key", "value"):
+        copy(ours.get_submodule(role), theirs.get_submodule(f"{role[0]}_proj"))
+    copy(ours.out, theirs.out_proj)
+
+
+def marian(ours: Model, dim: int, activation: str, attention: str) -> Any:
+    from transformers import MarianConfig, MarianMTModel
+
+    config = MarianConfig(
+        vocab_size=V,
+        d_model=dim,
+        encoder_layers=ENCODER_LAYERS,
+        decoder_layers=DECODER_LAYERS,
+        encoder_attention_heads=H,
+        decoder_attention_heads=H,
+        encoder_ffn_dim=INNER,
+        decoder_ffn_dim=INNER,
+        max_position_embeddings=64,
+        activation_function=activation,
+        scale_embedding=True,
+        dropout=0.0,
+        pad_token_id=PAD,
+        eos_token_id=0,
+        forced_eos_token_id=0,
+        decoder_start_token_id=START,
+        attn_implementation=attention,
+    )
+    theirs = MarianMTModel(config).eval()
+    copy(ours.encoder.embedding.table, theirs.model.shared)
+    theirs.tie_weights()
+    for our_side, their_side in ((ours.encoder, theirs.model.encoder), (ours.decoder, theirs.model.decoder)):
+        for mine, its in zip(our_side.layers, their_side.layers, strict=True):
+            copy_attention(mine.get_submodule("self"), its.self_attn)
+            copy(mine.around_self.norm, its.self_attn_layer_norm)
+            if our_side is ours.decoder:
+                copy_attention(mine.memory, its.encoder_attn)
+                copy(mine.around_memory.norm, its.encoder_attn_layer_norm)
+            copy(mine.feed_forward.into, its.fc1)
+            copy(mine.feed_forward.out, its.fc2)
+            copy(mine.around_feed_forward.norm, its.final_layer_norm)
+    return theirs
+
+
+def ids() -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(1)
+    source, target = torch.randint(PAD, (B, S)), torch.randint(PAD, (B, T))
+    inputs = torch.cat([torch.full((B, 1), START), target[:, :-1]], 1)
+    return source.masked_fill(~SOURCE_KEEP, PAD), inputs.masked_fill(~TARGET_KEEP, PAD), target
+
+
+def our_logits(model: Model, source: Tensor, inputs: Tensor) -> Tensor:
+    memory = model.encoder.encode(source, SOURCE_KEEP)
+    hidden, _ = model.decoder.step(inputs, model.decoder.start(memory, B), TARGET_KEEP)
+    return hidden @ model.encoder.embedding.table.weight.T
+
+
+def their_logits(model: Any, source: Tensor, inputs: Tensor) -> Tensor:
+    return model(
+        input_ids=source,
+        attention_mask=SOURCE_KEEP.long(),
+        decoder_input_ids=inputs,
+        decoder_attention_mask=TARGET_KEEP.long(),
+    ).logits
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("dim", [22, 26])
+def test_logits_are_marians(dim: int, activation: str, attention: str) -> None:
+    ours = our_model(dim, activation)
+    theirs = marian(ours, dim, activation, attention)
+    source, inputs, _ = ids()
+    with torch.no_grad():
+        wanted = their_logits(theirs, source, inputs)[TARGET_KEEP]
+        found = our_logits(ours, source, inputs)[TARGET_KEEP]
+    scale = max(1.0, float(wanted.abs().max()))
+    assert float(wanted.std()) > 0.1, "logits of no interest"
+    torch.testing.assert_close(found / scale, wanted / scale, atol=CLOSE, rtol=0)
+
+
+def test_gradients_are_marians() -> None:
+    ours = our_model(22, "relu")
+    theirs = marian(ours, 22, "relu", "eager")
+    source, inputs, target = ids()
+    for logits in (our_logits(ours, source, inputs), their_logits(theirs, source, inputs)):
+        F.cross_entropy(logits[TARGET_KEEP], target[TARGET_KEEP]).backward()
+    pairs = {
+        "embedding": (ours.encoder.embedding.table.weight.grad, theirs.model.shared.weight.grad),
+        "first": (
+            ours.encoder.get_submodule("layers.0.self.query").weight.grad,
+            theirs.model.encoder.layers[0].self_attn.q_proj.weight.grad,
+        ),
+        "last": (
+            ours.decoder.get_submodule("layers.1.memory.value").weight.grad,
+            theirs.model.decoder.layers[1].encoder_attn.v_proj.weight.grad,
+        ),
+    }
+    for name, (mine, its) in pairs.items():
+        scale = max(1.0, float(its.abs().max()))
+        off = float((mine - its).abs().max()) / scale
+        assert off <= CLOSE, f"the gradient of {name} is off by {off:.2g}"
+
+
+def test_places_are_marians_up_to_its_length() -> None:
+    from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+
+    from saccade.parts.positions import sinusoid
+
+    theirs = MarianSinusoidalPositionalEmbedding(512, 64).create_weight()
+    torch.testing.assert_close(sinusoid(torch.arange(512), 64), theirs, atol=CLOSE, rtol=0)
