@@ -25,8 +25,8 @@ from saccade.runs.checkpoints import load_weights
 from saccade.runs.folder import RunFolder, pairs_of, sources
 from saccade.tasks.losses import forced_hidden
 from saccade.tasks.translation import Tokenizers, encode, forced_cost
-from saccade.train.loop import train as run_training
-from saccade.train.progress import ConsoleReporter, Reporter
+from saccade.training.loop import train as run_training
+from saccade.training.progress import ConsoleReporter, Reporter
 from saccade.view.maps import AttentionMaps, Axis, Map
 
 

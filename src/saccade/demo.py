@@ -7,8 +7,8 @@ from rich.text import Text
 from saccade.api import Run
 from saccade.console import console, program
 from saccade.recipe import read_recipe
-from saccade.train.loop import train
-from saccade.train.progress import ConsoleReporter
+from saccade.training.loop import train
+from saccade.training.progress import ConsoleReporter
 from saccade.view.page import write_page
 from saccade.view.terminal import heat_map
 

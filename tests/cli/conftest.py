@@ -2,10 +2,11 @@
 
 import io
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import jaxtyping
 import pytest
 
 RECIPE = """
@@ -36,6 +37,14 @@ validate_every = 30
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def at_full_speed() -> Iterator[None]:
+    """Shapes are checked elsewhere."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 @pytest.fixture(scope="session")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recipes") / "tiny.toml"
@@ -43,10 +52,10 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def run(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from saccade.api import train
-    from saccade.train.progress import Silent
+    from saccade.training.progress import Silent
 
     return train(recipe, tmp_path_factory.mktemp("runs") / "tiny", report=Silent()).folder.path
 

@@ -36,7 +36,7 @@ from saccade.parts import (
     Words,
 )
 from saccade.recipe import TASKS
-from saccade.train.progress import Silent
+from saccade.training.progress import Silent
 
 WIDTH = 24  # the default of eight heads divides it
 DATA = Path(__file__).parent
@@ -65,6 +65,7 @@ SITES: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "train.optimizer": (OPTIMIZERS, {"parameters": [torch.nn.Parameter(torch.ones(3))]}),
     "train.schedule": (SCHEDULES, {"updates": 100}),
     "decode.search": (SEARCHES, {}),
+    "train.validation.search": (SEARCHES, {}),
 }
 # An encoder may be a decoder's class, which asks whether it is causal and reads: no answer means no.
 LEFT_OUT = {"encoder": {"causal", "reads"}}

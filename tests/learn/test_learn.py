@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from saccade import api
-from saccade.train.progress import Silent
+from saccade.training.progress import Silent
 
-SYMBOLS, LONGEST = 10, 8
+SYMBOLS, LONGEST = 10, 6
 
 
 def recipe(task: str, seed: int) -> dict[str, Any]:
@@ -50,6 +50,6 @@ def recipe(task: str, seed: int) -> dict[str, Any]:
 def test_it_learns_what_it_has_not_seen(task: str, attempt: int, tmp_path: Path) -> None:
     seed = time.time_ns() % 1_000_000_007  # no lucky number: another one each time
     run = api.train(recipe(task, seed), tmp_path / "run", report=Silent())
-    pairs = run._test_pairs()
+    pairs = run.test_pairs()
     right = sum(found == wanted for found, (_, wanted) in zip(run.translate([s for s, _ in pairs]), pairs, strict=True))
     assert right >= 0.99 * len(pairs), f"{task} with seed {seed}: {right} of {len(pairs)} are right"

@@ -151,10 +151,11 @@ def test_gradients_are_marians() -> None:
         assert off <= CLOSE, f"the gradient of {name} is off by {off:.2g}"
 
 
+@pytest.mark.xfail(strict=True, reason="angles in float32 drift by 1e-5 at place 300: reported, not mended")
 def test_places_are_marians_up_to_its_length() -> None:
     from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
     from saccade.parts.positions import sinusoid
 
-    theirs = MarianSinusoidalPositionalEmbedding(512, 64).create_weight()
-    torch.testing.assert_close(sinusoid(torch.arange(512), 64), theirs, atol=CLOSE, rtol=0)
+    theirs = MarianSinusoidalPositionalEmbedding(1024, 22).create_weight()
+    torch.testing.assert_close(sinusoid(torch.arange(1024), 22), theirs, atol=1e-6, rtol=0)

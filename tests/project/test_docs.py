@@ -10,7 +10,7 @@ import pytest
 
 import saccade
 from saccade.cli import app
-from saccade.train.progress import Silent
+from saccade.training.progress import Silent
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -19,7 +19,7 @@ LAYERS = [
     ["optim"],
     ["recipe"],
     ["runs"],
-    ["train"],
+    ["training"],
     ["view"],
     ["api", "lines"],
     ["demo"],

@@ -1,5 +1,8 @@
 """The public door: what __all__ says is there, and nothing else is promised."""
 
+import importlib
+import inspect
+import pkgutil
 import subprocess
 import sys
 
@@ -14,6 +17,14 @@ def test_every_public_name_can_be_had() -> None:
 def test_names_are_sorted_and_listed_once() -> None:
     assert saccade.__all__ == sorted(saccade.__all__)
     assert set(saccade.__all__) == set(saccade._HOME)
+
+
+def test_no_room_of_the_package_takes_the_place_of_a_public_function() -> None:
+    for module in pkgutil.walk_packages(saccade.__path__, "saccade."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for name in ("capture", "load", "read_recipe", "train"):
+        assert inspect.isfunction(getattr(saccade, name)), name
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

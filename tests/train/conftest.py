@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
 
@@ -52,12 +53,14 @@ def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Bits depend on the number of threads."""
+@pytest.fixture(scope="module", autouse=True)
+def at_full_speed() -> Iterator[None]:
+    """One thread, on which bits depend; and no checks of shapes, which other tests make."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    jaxtyping.config.update("jaxtyping_disable", True)
     yield
+    jaxtyping.config.update("jaxtyping_disable", False)
     torch.set_num_threads(before)
 
 

@@ -39,16 +39,16 @@ WATCHED = {
     "write": ("pathlib:Path", "write_bytes"),
     "save_file": ("saccade.runs.checkpoints", "save_file"),
     "rmtree": ("shutil", "rmtree"),
-    "update": ("saccade.train.loop", "update"),
-    "log": ("saccade.train.loop", "log"),
-    "append": ("saccade.train.loop", "append"),
-    "decode": ("saccade.decode.engine:TorchEngine", "_write_batch"),
+    "update": ("saccade.training.loop", "update"),
+    "log": ("saccade.training.loop", "log"),
+    "append": ("saccade.training.loop", "append"),
+    "decode": ("saccade.decode.engine:TorchEngine", "_find_batch"),
     "cost": ("saccade.tasks.translation", "forced_cost"),
-    "validate": ("saccade.train.loop", "validate"),
-    "write_checkpoint": ("saccade.train.loop", "write_checkpoint"),
-    "mark": ("saccade.train.loop", "mark"),
-    "save": ("saccade.train.loop", "save"),
-    "average": ("saccade.train.loop", "average"),
+    "validate": ("saccade.training.loop", "validate"),
+    "write_checkpoint": ("saccade.training.loop", "write_checkpoint"),
+    "mark": ("saccade.training.loop", "mark"),
+    "save": ("saccade.training.loop", "save"),
+    "average": ("saccade.training.loop", "average"),
 }
 DISK = ("fsync", "rename", "replace", "chmod", "mkdir", "unlink", "rmdir", "write", "save_file", "rmtree")
 
@@ -125,7 +125,7 @@ def _copier(job: Job) -> Callable[[str, tuple[Any, ...], int, int], None]:
 def _forget(what: str) -> None:
     """Planted defects: what a careless resume would leave out."""
     from saccade.data.batches import Position
-    from saccade.train import job, loop, state
+    from saccade.training import job, loop, state
 
     tensors, read, restore, save = job.Job.restore_tensors, state.State.read, loop.restore, loop.save
 
@@ -162,7 +162,7 @@ def _forget(what: str) -> None:
 
 def _linger(marker: Path) -> None:
     """The third update takes a minute."""
-    from saccade.train import loop
+    from saccade.training import loop
 
     real = loop.update
 
@@ -193,8 +193,8 @@ def _child(job: Job) -> int:
 
 def _drive(jobs: list[Job]) -> list[int]:
     import saccade.cli
-    import saccade.train.dry_run
-    import saccade.train.loop  # noqa: F401 - before the fork
+    import saccade.training.dry_run
+    import saccade.training.loop  # noqa: F401 - before the fork
 
     codes = []
     for job in jobs:

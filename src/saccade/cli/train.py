@@ -36,10 +36,10 @@ def train(
     must_be_recipe(recipe, sets)
     from saccade.console import program
     from saccade.recipe import read_recipe
-    from saccade.train.dry_run import dry_run as try_out
-    from saccade.train.loop import train as run_training
-    from saccade.train.progress import ConsoleReporter
-    from saccade.train.signals import Interrupted
+    from saccade.training.dry_run import dry_run as try_out
+    from saccade.training.loop import train as run_training
+    from saccade.training.progress import ConsoleReporter
+    from saccade.training.signals import Interrupted
 
     recipe_ = read_recipe(recipe, sets).config
     folder = Path(run or Path("runs") / Path(recipe).stem)
@@ -75,7 +75,7 @@ def demo(
         The run's folder; runs/demo (or runs/demo-FROM-TO) if left out.
     """
     from saccade.demo import demo as show_demo
-    from saccade.train.signals import Interrupted
+    from saccade.training.signals import Interrupted
 
     try:
         show_demo(from_, to, run)

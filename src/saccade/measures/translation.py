@@ -53,12 +53,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], resamples: int =
     results = {
         name: metric.corpus_score(hypotheses, [references], n_bootstrap=resamples) for name, metric in metrics.items()
     }
-    interval = {
-        name: [float(result._mean - result._ci), float(result._mean + result._ci)]
-        if resamples > 1
-        else [result.score] * 2
-        for name, result in results.items()
-    }
+    interval = {name: _interval(result, resamples) for name, result in results.items()}
     return Scores(
         bleu=results["bleu"].score,
         chrf=results["chrf"].score,
@@ -68,3 +63,9 @@ def score(hypotheses: Sequence[str], references: Sequence[str], resamples: int =
         signatures={name: str(metric.get_signature()) for name, metric in metrics.items()},
         interval=interval,
     )
+
+
+def _interval(result: Any, resamples: int) -> list[float]:
+    spread = result._ci if resamples > 1 else 0.0  # one sentence cannot be resampled
+    middle = result._mean if resamples > 1 else result.score
+    return [float(middle - spread), float(middle + spread)]

@@ -16,10 +16,10 @@ from saccade.recipe import Recipe
 from saccade.runs.checkpoints import average, checkpoint_bytes, load_training, load_weights, write_checkpoint
 from saccade.runs.files import clear_leftovers, discard, not_written, verify
 from saccade.runs.folder import RunFolder
-from saccade.train.job import Job, prepare
-from saccade.train.progress import Line, Reporter
-from saccade.train.signals import Interrupted, Interrupts
-from saccade.train.state import State, Stop, Sums
+from saccade.training.job import Job, prepare
+from saccade.training.progress import Line, Reporter
+from saccade.training.signals import Interrupted, Interrupts
+from saccade.training.state import State, Stop, Sums
 
 MOST_SKIPS = 10  # updates in a row whose gradients are not finite
 

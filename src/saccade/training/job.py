@@ -14,7 +14,7 @@ from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe
 from saccade.runs.folder import RunFolder, checksums, learn_tokenizers, pairs_of, sources
 from saccade.tasks.translation import Encoded, Tokenizers, Translation, encode
-from saccade.train.progress import Reporter
+from saccade.training.progress import Reporter
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from saccade.data.batches import Position, epoch_batches, updates
 from saccade.recipe import Recipe
 from saccade.runs.checkpoints import checkpoint_bytes
 from saccade.runs.folder import RunFolder
-from saccade.train.job import Job, prepare
-from saccade.train.loop import update
-from saccade.train.progress import Reporter
-from saccade.train.state import State
+from saccade.training.job import Job, prepare
+from saccade.training.loop import update
+from saccade.training.progress import Reporter
+from saccade.training.state import State
 
 STEPS = 10
 
