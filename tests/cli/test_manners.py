@@ -172,6 +172,13 @@ def test_config_show_as_json(call: Call, recipe: Path):
     assert values["train.patience"] == {"value": 0, "from": "default"}
 
 
+@pytest.mark.xfail(strict=True, reason="a table given in part is filled up from its class, not from the default value")
+def test_an_option_of_validation_leaves_its_search_alone(call: Call, tmp_path: Path):
+    flags = ["--set", "train.validation.ratio=3.0"]
+    before, after = (shown(call("config", "show", "transformer-tiny", *more).out) for more in ([], flags))
+    assert before["train.validation.search.kind"] == after["train.validation.search.kind"] == ('"greedy"', "default")
+
+
 @pytest.mark.parametrize(
     ("name", "depth", "dim", "heads", "inner"),
     [
@@ -245,38 +252,40 @@ def test_a_recipe_without_text_says_what_is_missing(call: Call, tmp_path: Path):
 
 
 IMPOSSIBLE = {
-    "heads that do not divide the width": (["model.block.self.heads=3"], r"model\.encoder\.block\.self\S*: .*3.*32"),
-    "one embedding for two vocabularies": (["data.joint=false"], r"model\.shared_embeddings: .*data\.joint"),
+    "heads that do not divide the width": (
+        "model.decoder.block.memory.heads=3",
+        "model.decoder.block.memory: heads = 3 does not divide the width 32",
+    ),
+    "heads of both sides that do not": ("model.block.self.heads=3", "model.encoder.block.self: heads = 3 does not"),
+    "one embedding for two vocabularies": ("data.joint=false", "model.shared_embeddings: needs one vocabulary"),
     "more outputs than the beam has": (
-        ['decode.search={kind="beam", size=2, best=4}'],
-        r"decode\.search\S*: best = 4 .* size = 2",
+        'decode.search={kind="beam", size=2, best=4}',
+        "decode.search: best = 4 outputs cannot come out of a beam of size = 2",
     ),
     "such a beam in validation": (
-        ['train.validation.search={kind="beam", size=2, best=4}'],
-        r"train\.validation\.search\S*: best = 4 .* size = 2",
+        'train.validation.search={kind="beam", size=2, best=4}',
+        "train.validation.search: best = 4 outputs cannot come out of a beam of size = 2",
     ),
-    "a share above one": (['decode.search={kind="sample", top_p=1.5}'], r"decode\.search\S*: top_p"),
-    "no rows": (["data.train.rows=0"], r"data\.train\.rows: "),
-    "an unknown split": (["data.dev.split=dve"], r"data\.dev\.split: "),
+    "a share above one": ('decode.search={kind="sample", top_p=1.5}', "decode.search: top_p is a probability"),
+    "batches that hold no sentence": ("train.batch_tokens=20", "train.batch_tokens: 20 cannot hold a sentence"),
+}
+NOT_NAMED = pytest.mark.xfail(strict=True, reason="sources are built when training begins")
+LATE = {
+    "no rows": ("data.train.rows=0", "data.train.rows: must be at least 1"),
+    "an unknown split": ("data.dev.split=dve", "data.dev.split: unknown split 'dve'"),
+    "a column before the first": ('data.train={kind="tsv", file="f", src=-1}', "data.train.src: columns count from 0"),
 }
 
 
-@pytest.mark.xfail(strict=True, reason="found only while training, if at all; see the report, defects 1 and 2")
-@pytest.mark.parametrize("case", IMPOSSIBLE)
-def test_an_impossible_combination_stops_before_any_work(case: str, call: Call, recipe: Path, tmp_path: Path):
-    flags, words = IMPOSSIBLE[case]
-    said = call("train", recipe, "--run", tmp_path / "run", *[part for flag in flags for part in ("--set", flag)])
-    assert (said.code, said.out) == (1, "")
-    assert re.search(words, said.err)
-    assert "Traceback" not in said.err
+@pytest.mark.parametrize("case", [*IMPOSSIBLE, *[pytest.param(case, marks=NOT_NAMED) for case in LATE]])
+def test_a_config_stops_before_any_work_when_it_asks_for(case: str, call: Call, recipe: Path, tmp_path: Path):
+    flag, words = (IMPOSSIBLE | LATE)[case]
+    for command in (["config", "show", recipe], ["train", recipe, "--run", tmp_path / "run"]):
+        said = call(*command, "--set", flag)
+        assert (said.code, said.out) == (1, "")
+        assert words in said.err
+        assert "Traceback" not in said.err
     assert not (tmp_path / "run").exists()
-
-
-def test_heads_that_do_not_divide_the_width_are_named_by_their_key(call: Call, recipe: Path, tmp_path: Path):
-    said = call("train", recipe, "--run", tmp_path / "run", "--set", "model.decoder.block.memory.heads=3")
-    assert said.code == 1
-    assert "model.decoder.block.memory: heads = 3 does not divide the width 32" in said.err
-    assert not (tmp_path / "run" / "config.toml").exists()
 
 
 def test_extended_recipes_are_found_beside_the_one_that_extends_them(call: Call, tmp_path: Path, recipe: Path):
@@ -306,9 +315,7 @@ def test_a_recipe_that_extends_itself_is_named(call: Call, tmp_path: Path):
     assert "c.toml" in said.err
 
 
-@pytest.mark.xfail(
-    strict=True, raises=RecursionError, reason="names are compared as written; see the report, defect 11"
-)
+@pytest.mark.xfail(strict=True, raises=RecursionError, reason="names are compared as written, not as resolved")
 def test_a_recipe_that_extends_itself_by_another_name_is_named(call: Call, tmp_path: Path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "a.toml").write_text('extends = "../d/a.toml"\n', "utf-8")
@@ -449,23 +456,16 @@ def test_as_many_lines_come_out_as_go_in_with(case: str, call: Call, run: Path):
     assert said.out.endswith("\n") or not said.out
 
 
-NOT_IN_FILES = {
-    "CRLF": "the line ends in CRLF",
-    "a zero": "NUL byte",
-    "a byte order mark": "byte order mark",
-}
+STRICT = pytest.mark.xfail(strict=True, reason="files are read as strictly as text to train on, stdin is not")
+REFUSED_IN_FILES = {"CRLF", "a zero", "a byte order mark"}
 
 
-@pytest.mark.parametrize("case", AWKWARD)
-def test_a_file_is_translated_as_stdin_is_or_refused_with_the_line(case: str, call: Call, run: Path, tmp_path: Path):
+@pytest.mark.parametrize("case", [pytest.param(c, marks=STRICT) if c in REFUSED_IN_FILES else c for c in AWKWARD])
+def test_a_file_is_translated_as_stdin_is_with(case: str, call: Call, run: Path, tmp_path: Path):
     (tmp_path / "in").write_bytes(AWKWARD[case])
     said = call("translate", run, tmp_path / "in")
-    if case in NOT_IN_FILES:
-        assert (said.code, said.out) == (1, "")
-        assert re.match(rf"saccade: {tmp_path}/in:1: .*{NOT_IN_FILES[case]}", said.err)
-    else:
-        assert (said.code, said.err) == (0, "")
-        assert said.out == call("translate", run, stdin=AWKWARD[case]).out
+    assert (said.code, said.err) == (0, "")
+    assert said.out == call("translate", run, stdin=AWKWARD[case]).out
 
 
 def test_empty_lines_stay_empty_and_where_they_were(call: Call, run: Path):
@@ -497,10 +497,18 @@ def test_a_gzipped_file_is_translated(call: Call, run: Path, tmp_path: Path):
 
 
 def test_output_goes_where_it_is_asked_for(call: Call, run: Path, tmp_path: Path):
-    wanted = call("translate", run, "-", "-o", "-", stdin=b"b a\nc\n").out
-    said = call("translate", run, "-", "-o", tmp_path / "out", stdin=b"b a\nc\n")
+    wanted = call("translate", run, stdin=b"b a\nc\n").out
+    said = call("translate", run, "-o", tmp_path / "out", stdin=b"b a\nc\n")
     assert (said.code, said.out, said.err) == (0, "", "")
     assert (tmp_path / "out").read_bytes() == wanted.encode()
+
+
+@pytest.mark.xfail(strict=True, reason="cyclopts takes it for an option")
+@pytest.mark.parametrize("words", [["-"], ["-o", "-"], ["-", "-o", "-"]], ids=" ".join)
+def test_a_hyphen_is_stdin_or_stdout(words: list[str], call: Call, run: Path):
+    said = call("translate", run, *words, stdin=b"b a\nc\n")
+    assert (said.code, said.err) == (0, "")
+    assert said.out == call("translate", run, stdin=b"b a\nc\n").out
 
 
 def test_json_gives_source_translation_score_and_tokens(call: Call, run: Path):
@@ -527,20 +535,19 @@ def test_best_gives_alternatives_in_order(call: Call, run: Path):
         assert {"translation", "score", "tokens"} <= each["alternatives"][0].keys()
 
 
-def test_best_beyond_the_beam_widens_it(call: Call, run: Path):
-    said = call("translate", run, "--json", "--beam", "2", "--best", "4", stdin=b"c b a\n")
-    assert len(json.loads(said.out)["alternatives"]) == 3
+REFUSED = [
+    ["--json", "--best", "9"],  # the recipe's beam is smaller
+    ["--json", "--best", "4", "--beam", "2"],
+    ["--sample", "--top-p", "1.5"],
+]
 
 
-@pytest.mark.xfail(strict=True, reason="a Refusal leaves a traceback; see the report, defect 2")
-def test_best_beyond_the_recipes_beam_is_given_or_refused_in_words(call: Call, run: Path):
-    said = call("translate", run, "--json", "--best", "9", stdin=b"c b a\n")
-    assert said.code == 1 or len(json.loads(said.out)["alternatives"]) == 8
-
-
-@pytest.mark.xfail(strict=True, reason="a Refusal leaves a traceback; see the report, defect 2")
-def test_a_share_above_one_is_refused_in_words(call: Call, run: Path):
-    assert call("translate", run, "--sample", "--top-p", "1.5", stdin=b"c b a\n").code in (1, 2)
+@pytest.mark.xfail(strict=True, reason="a Refusal of the search leaves a traceback")
+@pytest.mark.parametrize("option", REFUSED, ids=" ".join)
+def test_options_that_do_not_go_together_are_refused_in_words(option: list[str], call: Call, run: Path):
+    said = call("translate", run, *option, stdin=b"c b a\n")
+    assert (said.code in (1, 2), said.out) == (True, "")
+    assert said.err.startswith("saccade: ")
 
 
 @pytest.mark.parametrize("option", [["--beam", "0"], ["--length-penalty", "-1"], ["--ratio", "-1"]])
@@ -577,7 +584,6 @@ def test_samples_are_the_same_for_the_same_seed_only(call: Call, run: Path):
     assert drawn("--top-k", "1", "--seed", "7") == drawn("--top-k", "1", "--seed", "8")
 
 
-@pytest.mark.xfail(strict=True, reason="a draw depends on the place of a line in its group; see the report, defect 13")
 def test_samples_do_not_depend_on_when_lines_arrive(call: Call, run: Path, monkeypatch: pytest.MonkeyPatch):
     options = ["--sample", "--temperature", "2", "--seed", "7"]
     text = b"c b a d\nb e\nf a b c d e\nh g f\n"
@@ -661,8 +667,8 @@ def test_a_run_is_scored_on_its_own_test_text(call: Call, run: Path):
 
 
 def test_a_run_is_scored_on_other_text(call: Call, run: Path, tmp_path: Path):
-    (tmp_path / "src").write_text("b a\n\nc\n", "utf-8")
-    (tmp_path / "ref").write_text(call("translate", run, stdin=b"b a\n\nc\n").out, "utf-8")
+    (tmp_path / "src").write_text("b a\nc d\nc\n", "utf-8")
+    (tmp_path / "ref").write_text(call("translate", run, stdin=b"b a\nc d\nc\n").out, "utf-8")
     figures = json.loads(call("evaluate", run, "--src", tmp_path / "src", "--ref", tmp_path / "ref", "--json").out)
     assert (figures["sentences"], figures["exact_match"]) == (3, 100.0)
     readable = call("evaluate", run, "--src", tmp_path / "src", "--ref", tmp_path / "ref").out

@@ -412,6 +412,24 @@ def refused(act: Callable[[], Any]) -> bool:
     return True
 
 
+def check_precision(model: Model) -> None:
+    """In double precision it is the same model: nothing on the way is rounded to float or left behind."""
+    model.eval()
+    given = shown(model)
+    for listening in (False, True):
+        rough, fine = answer(model.float(), given, listening), answer(model.double(), given, listening)
+        assert fine.hidden.dtype == fine.memory.states.dtype == torch.float64, "rounded on the way"
+        close(rough.hidden[given.target_keep].double(), fine.hidden[given.target_keep], "double precision")
+
+
+def check_notes_before_dropout(model: Model) -> None:
+    """What a model looked at is told whole, though training drops some of it. `model` drops attention."""
+    model.train()
+    for name, weights in answer(model, shown(model), listening=True).maps.items():
+        sums = weights.sum(-1)[:, :, 0]  # the first place is always real
+        close(sums, torch.ones_like(sums), name)
+
+
 def check_dropout_rates_are_used(make: Callable[[dict[str, float]], Model], place: str) -> None:
     """Each rate of the config makes training random, and nothing else does."""
     for rate in (0.0, 0.5):
@@ -577,6 +595,25 @@ def check_head_memory(head: Any, rows: int, words: int) -> None:
     assert largest.numel < rows * words / 2, f"a tensor of {largest.numel} numbers; all logits are {rows * words}"
 
 
+class Products(TorchDispatchMode):
+    """Counts matrix products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += "mm" in str(func)
+        return func(*args, **(kwargs or {}))
+
+
+def check_head_without_gradients(head: Any, words: int, chunk: int) -> None:
+    """Where nothing is learned nothing is computed for it: one product a chunk."""
+    with torch.inference_mode(), Products() as products:
+        head.loss(torch.randn(5 * chunk, D), torch.randint(words, (5 * chunk,)), 0.0)
+    assert products.count == 5, f"{products.count} products for 5 chunks"
+
+
 def check_dropout(make: Callable[[float], Any], rate: float) -> None:
     """Zeros as often as the rate says, in 256ths; the mean stays; nothing happens in use."""
     torch.manual_seed(0)
@@ -694,6 +731,7 @@ def check_search(make: Callable[[], Search], model: Model) -> None:
     model.eval()
     sources, longest = [[4, 5, 6], [5], [6, 4]], [5, 3, 4]
     prefixes = [[], [6, 4, 5, 4], [5]]
+    assert make().width >= 1, "how many hypotheses of a sentence are held at a time"
     for forced in (None, prefixes):
         found = searched(make(), model, sources, longest, forced)
         assert found == searched(make(), model, sources, longest, forced), "another answer to the same question"

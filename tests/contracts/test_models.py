@@ -23,6 +23,7 @@ CHECKS: list[Callable[[Model], None]] = [
     checks.check_select,
     checks.check_losses_are_sums,
     checks.check_inference_leaves_no_trace,
+    checks.check_precision,
 ]
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS, ids=str)
@@ -44,6 +45,10 @@ def test_maps_heard_step_by_step_are_those_of_one_long_step() -> None:
 @every_variant
 def test_saved_and_loaded_it_is_the_same_model(variant: Variant, tmp_path: Path) -> None:
     checks.check_save_and_load(variant.fresh, tmp_path)
+
+
+def test_attention_is_noted_before_dropout() -> None:
+    checks.check_notes_before_dropout(shaken(DEFAULT.changed(dropout=NO_DROPOUT | {"attention": 0.5}).fresh()))
 
 
 @pytest.mark.parametrize("place", DropoutRates.model_fields)

@@ -88,6 +88,11 @@ def forgetful_step(self: Any, tokens: Any, state: Any, keep: Any = None) -> Any:
     return hidden, after | {"at": state["at"]}
 
 
+def rounded_step(self: Any, tokens: Any, state: Any, keep: Any = None) -> Any:
+    hidden, after = STEP(self, tokens, state, keep)
+    return hidden.float(), after
+
+
 def keys_without_gradient(self: Any, x: torch.Tensor) -> Any:
     key, value = KEYS(self, x)
     return key.detach(), value
@@ -274,6 +279,11 @@ PARTS = [
         "places begin at zero wherever they start",
         patched(Places, "of", lambda like, keep, start=None: OF(like, keep)),
         (lambda: checks.check_embedding(Table(V, D), V), STEPS),
+    ),
+    Plant(
+        "a decoder that rounds what it gives",
+        patched(Stacked, "step", rounded_step),
+        (on_model(checks.check_precision),),
     ),
     Plant(
         "a head that gives logits",
@@ -513,7 +523,22 @@ DATA = [
 ]
 DUMP = Symbols.dump
 
-PLANTS = [*ATTENTION, *PARTS, *STATE, *SEARCH, *DATA]
+
+def dropped_first(self: Any, query: Any, key: Any, value: Any, queries: Any, keys: Any) -> torch.Tensor:
+    weights = self.dropout(self.pick(self.score.join(query, key), may_look(queries, keys, self.causal)))
+    self.note("weights", weights, queries)
+    return weights @ value
+
+
+NOTES = [
+    Plant(
+        "notes taken after dropout",
+        patched(MultiHead, "_look", dropped_first),
+        (lambda: checks.check_notes_before_dropout(DEFAULT.changed(dropout=NO_DROPOUT | {"attention": 0.5}).fresh()),),
+    ),
+]
+
+PLANTS = [*NOTES, *ATTENTION, *PARTS, *STATE, *SEARCH, *DATA]
 CASES = [(plant, check) for plant in PLANTS for check in plant.checks]
 
 

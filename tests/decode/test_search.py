@@ -292,7 +292,13 @@ def test_equal_lines_are_drawn_apart() -> None:
     assert len({o[0].text for o in outputs}) > 3
 
 
-@pytest.mark.parametrize("options", [{"top_k": 1}, {"temperature": 1e-5}, {"top_p": 1e-9}], ids=str)
+COLDEST = pytest.param(
+    {"temperature": 1e-40},
+    marks=pytest.mark.xfail(strict=True, reason="all log-probabilities become −∞ and padding is drawn: reported"),
+)
+
+
+@pytest.mark.parametrize("options", [{"top_k": 1}, {"temperature": 1e-5}, {"top_p": 1e-9}, COLDEST], ids=str)
 def test_sampling_the_likeliest_is_greedy(options: dict[str, Any]) -> None:
     for seed in range(6):
         model = tiny_model(seed)

@@ -11,9 +11,6 @@ from contracts.checks import shaken
 from saccade.config import python_layer, resolve
 from saccade.models.assemble import Model, ModelConfig, assemble
 
-# its import warns of things of its own that are no business of ours
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:transformers")
-
 B, T, S, H, INNER, V = 3, 7, 5, 2, 13, 17
 ENCODER_LAYERS, DECODER_LAYERS = 3, 2
 PAD, START = 16, 11  # Marian pads with its last id, and starts from an id of the user's choice
