@@ -3,7 +3,7 @@
 import os
 import sys
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,7 +45,6 @@ def _install() -> None:
     jaxtyping.install_import_hook([f"saccade.{name}" for name in CHECKED], "saccade_checker.checked")
 
 
-Sequence.register(torch.nn.ModuleList)  # it is one in all but name: a stack is handed its layers as such
 _install()
 
 

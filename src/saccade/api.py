@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from saccade.config import leaves, plain, python_layer, resolve
+from saccade.config import build, leaves, plain, python_layer, resolve
 from saccade.console import track
 from saccade.data.batches import Corpus
 from saccade.data.sources import Pair
 from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, TorchEngine, in_order
-from saccade.errors import DataError, RunError
+from saccade.errors import ConfigError, DataError, Refusal, RunError
 from saccade.measures.translation import score
 from saccade.models.assemble import Model
 from saccade.notes import capture
-from saccade.recipe import Recipe, read_recipe, recipe_of
+from saccade.recipe import Recipe, read_recipe, recipe_of, sources_of
 from saccade.runs.checkpoints import load_weights
-from saccade.runs.folder import RunFolder, pairs_of, sources
+from saccade.runs.folder import RunFolder, pairs_of
 from saccade.tasks.losses import forced_hidden
 from saccade.tasks.translation import Tokenizers, encode, forced_cost
 from saccade.training.loop import train as run_training
@@ -60,7 +60,12 @@ def _toml(value: Any) -> str:
 
 def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
     """Decode settings with some of them replaced: nested keys as in a recipe's [decode]."""
-    return resolve(DecodeConfig, [python_layer(plain(base)), python_layer(changes)]).config
+    decode = resolve(DecodeConfig, [python_layer(plain(base)), python_layer(changes)]).config
+    try:
+        build(decode.search, "decode.search")
+    except Refusal as refusal:
+        raise ConfigError(str(refusal)) from None
+    return decode
 
 
 class Run:
@@ -153,7 +158,7 @@ class Run:
 
     def test_pairs(self) -> list[tuple[str, str]]:
         """The sources and references of the recipe's test text."""
-        pairs, _ = pairs_of(sources(self.recipe), "test", self.recipe.data.skip_bad)
+        pairs, _ = pairs_of(sources_of(self.recipe), "test", self.recipe.data.skip_bad)
         if not pairs:
             raise DataError("data.test: the recipe names no test text; give --src FILE and --ref FILE")
         return [(pair.source, pair.target) for pair in pairs]

@@ -29,6 +29,7 @@ Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
@@ -294,14 +295,15 @@ def file_layers(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) ->
         )
     else:
         origin, text = str(path), _read_file(path)
-    if origin in seen:
+    identity = origin if name in preset_names() else str(path.resolve())
+    if identity in seen:
         raise ConfigError(f"{origin}: extends itself by way of {' → '.join(seen)}")
     tree = _parse(text, origin)
     extends = tree.pop("extends", [])
     below = [extends] if isinstance(extends, str) else extends
     if not isinstance(below, list) or not all(isinstance(b, str) for b in below):
         raise ConfigError(f"{origin}: extends: expected a name or an array of names, got {extends!r}")
-    layers = [layer for b in below for layer in file_layers(b, path.parent, (*seen, origin))]
+    layers = [layer for b in below for layer in file_layers(b, path.parent, (*seen, identity))]
     return [*layers, _given(tree, origin)]
 
 

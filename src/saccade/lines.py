@@ -1,39 +1,37 @@
 """Lines of text in and out: UTF-8, ending at a newline only, `-` for stdin and stdout."""
 
+import gzip
 import queue
 import sys
 import threading
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TextIO
 
-from saccade.data.sources.rows import Fault, read_lines
 from saccade.errors import DataError
 
 GROUP = 2000  # lines translated together: enough to sort by length
 
 
 def file_lines(name: str) -> Iterator[str]:
-    """The lines of a file (plain or .gz) or of stdin; a bad one stops with its place."""
+    """The lines of a file (plain or .gz) or of stdin, as they are. Only what is not UTF-8 stops, with its place."""
     if name == "-":
-        yield from stdin_lines()
+        yield from _decoded(sys.stdin.buffer, name)
         return
-    path = Path(name)
-    if not path.is_file():
-        raise DataError(f"{name}: there is no such file")
-    for line in read_lines(path, name):
-        if isinstance(line, Fault):
-            raise DataError(str(line))
-        yield line
+    try:
+        with gzip.open(name) if name.endswith(".gz") else open(name, "rb") as file:
+            yield from _decoded(file, name)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{name}: cannot be read: {error}") from None
 
 
-def stdin_lines() -> Iterator[str]:
-    for number, raw in enumerate(sys.stdin.buffer, 1):
+def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
+    for number, raw in enumerate(lines, 1):
         try:
             yield raw.removesuffix(b"\n").decode()
         except UnicodeDecodeError as error:
-            raise DataError(f"-:{number}: is not UTF-8: {error.reason} at byte {error.start}") from None
+            raise DataError(f"{name}:{number}: is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def grouped(name: str) -> Iterator[list[str]]:
@@ -63,7 +61,7 @@ def _in_groups(lines: Iterator[str]) -> Iterator[list[str]]:
 
 def _pump(waiting: "queue.Queue[str | Exception | None]") -> None:
     try:
-        for line in stdin_lines():
+        for line in file_lines("-"):
             waiting.put(line)
         waiting.put(None)
     except Exception as error:  # handed over to the reader's thread

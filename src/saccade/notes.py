@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.places import Places
@@ -47,10 +48,16 @@ class Notes:
     def maps(self) -> dict[str, Tensor]:
         """Name (`…@1` for a second visit) → tensor, joined over time."""
         return {
-            name if count == 0 else f"{name}@{count}": torch.cat(list(visit.values()), 2)
+            name if count == 0 else f"{name}@{count}": _joined(list(visit.values()))
             for name, visits in self._heard.items()
             for count, visit in enumerate(visits)
         }
+
+
+def _joined(pieces: list[Tensor]) -> Tensor:
+    """Along time; a step that could see fewer places saw nothing of the later ones."""
+    widest = max(piece.shape[-1] for piece in pieces)
+    return torch.cat([F.pad(piece, (0, widest - piece.shape[-1])) for piece in pieces], 2)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The whole experiment as one config: what a recipe says, what a run stores, what rebuilds a model."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
@@ -22,14 +23,15 @@ from saccade.data.sources import SOURCES, Nothing
 from saccade.data.sources.rows import Source
 from saccade.data.tokenizers import SentencePieces, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
-from saccade.decode.search import Greedy
-from saccade.errors import ConfigError, Refusal
+from saccade.decode.search import Greedy, SearchSlot
+from saccade.errors import ConfigError, DataError, Refusal
 from saccade.models.assemble import ModelConfig, assemble, spread_block
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
 from saccade.tasks import TASKS
 from saccade.tasks.translation import Translation
 
+SPLITS = ("train", "dev", "test")
 SourceSlot = Annotated[Callable[..., Source], Slot(SOURCES)]
 
 
@@ -46,6 +48,12 @@ class DataConfig(Config):
     joint: bool = True  # one tokenizer for both sides
 
 
+class ValidationConfig(DecodeConfig):
+    """How outputs are searched for at a validation: fast, because it happens often."""
+
+    search: SearchSlot = Greedy
+
+
 class TrainConfig(Config):
     """How the model learns."""
 
@@ -58,7 +66,7 @@ class TrainConfig(Config):
     clip: NotNegative = 1.0  # longest gradient; 0 = any
     log_every: Count = 50  # updates
     validate_every: Count = 500  # updates; a checkpoint follows each validation
-    validation: DecodeConfig = DecodeConfig.model_validate({"search": Greedy})
+    validation: ValidationConfig = ValidationConfig()
     best_by: Literal["bleu", "chrf", "loss", "exact_match"] = "bleu"
     enough: NotNegative = 0.0  # stop when `best_by` reaches this; 0 = never
     patience: Natural = 0  # stop after so many validations without a better one; 0 = never
@@ -116,7 +124,20 @@ def rehearse(recipe: Recipe) -> None:
         build(recipe.train.validation.search, "train.validation.search")
         build(recipe.data.tokenizer, "data.tokenizer")
         build(recipe.train.schedule, "train.schedule", updates=recipe.train.updates)
+        sources_of(recipe)
     except Refusal as refusal:
         raise ConfigError(str(refusal)) from None
     with torch.device("meta"):
         assemble(recipe.model, 8, 8)
+
+
+def sources_of(recipe: Recipe) -> dict[str, Source]:
+    """The sources of each split, built and ready to read."""
+    return {split: _source(recipe, split) for split in SPLITS}
+
+
+def _source(recipe: Recipe, split: str) -> Source:
+    try:
+        return build(getattr(recipe.data, split), f"data.{split}", folder=Path(recipe.data.folder))
+    except DataError as error:
+        raise ConfigError(f"data.{split}.{error}") from None

@@ -172,7 +172,6 @@ def test_config_show_as_json(call: Call, recipe: Path):
     assert values["train.patience"] == {"value": 0, "from": "default"}
 
 
-@pytest.mark.xfail(strict=True, reason="a table given in part is filled up from its class, not from the default value")
 def test_an_option_of_validation_leaves_its_search_alone(call: Call, tmp_path: Path):
     flags = ["--set", "train.validation.ratio=3.0"]
     before, after = (shown(call("config", "show", "transformer-tiny", *more).out) for more in ([], flags))
@@ -268,18 +267,15 @@ IMPOSSIBLE = {
     ),
     "a share above one": ('decode.search={kind="sample", top_p=1.5}', "decode.search: top_p is a probability"),
     "batches that hold no sentence": ("train.batch_tokens=20", "train.batch_tokens: 20 cannot hold a sentence"),
-}
-NOT_NAMED = pytest.mark.xfail(strict=True, reason="sources are built when training begins")
-LATE = {
     "no rows": ("data.train.rows=0", "data.train.rows: must be at least 1"),
     "an unknown split": ("data.dev.split=dve", "data.dev.split: unknown split 'dve'"),
     "a column before the first": ('data.train={kind="tsv", file="f", src=-1}', "data.train.src: columns count from 0"),
 }
 
 
-@pytest.mark.parametrize("case", [*IMPOSSIBLE, *[pytest.param(case, marks=NOT_NAMED) for case in LATE]])
+@pytest.mark.parametrize("case", IMPOSSIBLE)
 def test_a_config_stops_before_any_work_when_it_asks_for(case: str, call: Call, recipe: Path, tmp_path: Path):
-    flag, words = (IMPOSSIBLE | LATE)[case]
+    flag, words = IMPOSSIBLE[case]
     for command in (["config", "show", recipe], ["train", recipe, "--run", tmp_path / "run"]):
         said = call(*command, "--set", flag)
         assert (said.code, said.out) == (1, "")
@@ -315,7 +311,6 @@ def test_a_recipe_that_extends_itself_is_named(call: Call, tmp_path: Path):
     assert "c.toml" in said.err
 
 
-@pytest.mark.xfail(strict=True, raises=RecursionError, reason="names are compared as written, not as resolved")
 def test_a_recipe_that_extends_itself_by_another_name_is_named(call: Call, tmp_path: Path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "a.toml").write_text('extends = "../d/a.toml"\n', "utf-8")
@@ -456,11 +451,7 @@ def test_as_many_lines_come_out_as_go_in_with(case: str, call: Call, run: Path):
     assert said.out.endswith("\n") or not said.out
 
 
-STRICT = pytest.mark.xfail(strict=True, reason="files are read as strictly as text to train on, stdin is not")
-REFUSED_IN_FILES = {"CRLF", "a zero", "a byte order mark"}
-
-
-@pytest.mark.parametrize("case", [pytest.param(c, marks=STRICT) if c in REFUSED_IN_FILES else c for c in AWKWARD])
+@pytest.mark.parametrize("case", AWKWARD)
 def test_a_file_is_translated_as_stdin_is_with(case: str, call: Call, run: Path, tmp_path: Path):
     (tmp_path / "in").write_bytes(AWKWARD[case])
     said = call("translate", run, tmp_path / "in")
@@ -503,7 +494,6 @@ def test_output_goes_where_it_is_asked_for(call: Call, run: Path, tmp_path: Path
     assert (tmp_path / "out").read_bytes() == wanted.encode()
 
 
-@pytest.mark.xfail(strict=True, reason="cyclopts takes it for an option")
 @pytest.mark.parametrize("words", [["-"], ["-o", "-"], ["-", "-o", "-"]], ids=" ".join)
 def test_a_hyphen_is_stdin_or_stdout(words: list[str], call: Call, run: Path):
     said = call("translate", run, *words, stdin=b"b a\nc\n")
@@ -542,7 +532,6 @@ REFUSED = [
 ]
 
 
-@pytest.mark.xfail(strict=True, reason="a Refusal of the search leaves a traceback")
 @pytest.mark.parametrize("option", REFUSED, ids=" ".join)
 def test_options_that_do_not_go_together_are_refused_in_words(option: list[str], call: Call, run: Path):
     said = call("translate", run, *option, stdin=b"c b a\n")

@@ -366,7 +366,7 @@ def corpus_for(model: Model) -> Corpus:
 
 
 def check_losses_are_sums(model: Model) -> None:
-    """A batch cut in two costs the same and teaches the same: only the loop may divide."""
+    """A batch cut in two costs the same and teaches the same: only the loop may divide. The cost is −log p."""
     model.eval()
     corpus = corpus_for(model)
     totals, counts, costs, gradients = [], [], [], []
@@ -382,6 +382,8 @@ def check_losses_are_sums(model: Model) -> None:
     assert counts == [5 + 1 + 2 + 6 + 4] * 2, "the real target tokens and their ends are counted"
     close(totals[1], totals[0], "the loss of two halves")
     assert math.isclose(*costs, rel_tol=1e-4), "the cost of two halves"
+    alone = [forced_log_prob(model, corpus.source(row), [*corpus.target(row), END]) for row in range(4)]
+    assert math.isclose(costs[0], -sum(alone), rel_tol=1e-4), "the cost is not that of the targets"
     for name, gradient in gradients[0].items():
         scale = max(1.0, float(gradient.abs().max()))
         close(gradients[1][name] / scale, gradient / scale, f"the gradient of {name}")

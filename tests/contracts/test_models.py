@@ -35,9 +35,6 @@ def test_the_model_keeps_its_contract(variant: Variant, check: Callable[[Model],
     check(shaken(variant.fresh()))
 
 
-@pytest.mark.xfail(
-    raises=RuntimeError, strict=True, reason="Notes.maps cannot join maps of a cache that grows: reported, not mended"
-)
 def test_maps_heard_step_by_step_are_those_of_one_long_step() -> None:
     checks.check_capture_over_time(shaken(DEFAULT.fresh()))
 

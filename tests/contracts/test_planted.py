@@ -227,7 +227,7 @@ def all_logits(hidden: Any, weight: Any, bias: Any, target: Any, smoothing: floa
 
 
 def unscaled(ctx: Any, *grads: torch.Tensor) -> Any:
-    return (*ctx.saved_tensors, None, None)
+    return (*ctx.saved_tensors, None, None, None)
 
 
 def last_chunk(hidden: Any, weight: Any, bias: Any, target: Any, smoothing: float) -> Any:
@@ -368,6 +368,10 @@ def with_padding(model: Any, batch: Any) -> Any:
     return hidden, target
 
 
+def repeating(model: Any, batch: Any) -> Any:
+    return HIDDEN(model, replace(batch, outputs=replace(batch.outputs, ids=batch.inputs.ids)))
+
+
 NAMED, HIDDEN = checkpoints.named_tensors, losses.forced_hidden
 SELECT, SUMS = on_model(checks.check_select), on_model(checks.check_losses_are_sums)
 
@@ -392,6 +396,11 @@ STATE = [
         (SELECT,),
     ),
     Plant("a loss that is a mean", patched(checks, "next_token", mean_loss), (SUMS,)),
+    Plant(
+        "a model that learns to repeat what it reads",
+        patched(losses, "forced_hidden", repeating),
+        (SUMS,),
+    ),
     Plant("padding costs something", patched(losses, "forced_hidden", with_padding), (SUMS,)),
 ]
 

@@ -28,8 +28,8 @@ def test_demo_is_a_whole_recipe() -> None:
 @pytest.mark.parametrize(
     ("name", "layers", "dim", "heads", "inner", "parameters"),
     [
-        ("transformer-tiny", 4, 128, 4, 256, 2_349_312),
-        ("transformer-small", 3, 256, 4, 1024, 7_580_672),
+        ("transformer-tiny", 4, 128, 4, 256, 2_349_568),
+        ("transformer-small", 3, 256, 4, 1024, 7_578_624),
         ("transformer-base", 6, 512, 8, 2048, 48_236_544),
         ("transformer-big", 6, 1024, 16, 4096, 184_553_472),
     ],

@@ -1,10 +1,10 @@
 """`saccade evaluate`: scores of a run, or of a file."""
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 from saccade.cli.flags import SearchFlags
-from saccade.cli.program import Checkpoint, Json, UsageError, app, must_be_run, must_exist
+from saccade.cli.program import Checkpoint, File, Json, UsageError, app, must_be_run, must_exist
 
 
 @app.command
@@ -12,9 +12,9 @@ def evaluate(
     run: str = "",
     /,
     *,
-    src: str = "",
-    ref: str = "",
-    hyp: str = "",
+    src: Annotated[str, File] = "",
+    ref: Annotated[str, File] = "",
+    hyp: Annotated[str, File] = "",
     search: SearchFlags = SearchFlags(),
     checkpoint: Checkpoint = "auto",
     json_: Json = False,

@@ -50,11 +50,10 @@ def check(recipe: str, /, *, sets: Sets = (), json_: Json = False) -> int:
     must_be_recipe(recipe, sets)
     from saccade.data.check import check
     from saccade.data.sources import Nothing
-    from saccade.recipe import read_recipe
-    from saccade.runs.folder import sources
+    from saccade.recipe import read_recipe, sources_of
 
     recipe_ = read_recipe(recipe, sets).config
-    splits = {name: source for name, source in sources(recipe_).items() if not isinstance(source, Nothing)}
+    splits = {name: source for name, source in sources_of(recipe_).items() if not isinstance(source, Nothing)}
     report = check(splits, longest=recipe_.data.longest)
     if json_:
         print(json.dumps(report.plain(), ensure_ascii=False, indent=1))

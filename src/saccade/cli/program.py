@@ -32,7 +32,9 @@ def version() -> str:
     return f"saccade {saccade.__version__} (torch {torch}, Python {sys.version.split()[0]})"
 
 
-app = cyclopts.App(name="saccade", help=HELP, help_format="plaintext", version=version)
+app = cyclopts.App(
+    name="saccade", help=HELP, help_format="plaintext", version=version, suppress_keyboard_interrupt=False
+)
 data = cyclopts.App(name="data", help="Look at the text of a recipe before training.")
 config = cyclopts.App(name="config", help="Look at the config of a recipe.")
 app.command(data)
@@ -43,6 +45,7 @@ Sets = Annotated[
     Parameter(name="--set", negative="", help="Change one value: KEY=VALUE. May be repeated."),
 ]
 Checkpoint = Annotated[str, Parameter(help="auto, average, best, latest or step-N.")]
+File = Parameter(allow_leading_hyphen=True)  # `-` is stdin or stdout
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON.")]
 
 

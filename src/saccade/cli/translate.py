@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from saccade.cli.flags import SampleFlags, SearchFlags
-from saccade.cli.program import Checkpoint, Json, UsageError, app, must_be_run, must_exist
+from saccade.cli.program import Checkpoint, File, Json, UsageError, app, must_be_run, must_exist
 
 if TYPE_CHECKING:
     from saccade.decode.engine import Output
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 @app.command
 def translate(
     run: str,
-    file: str = "-",
+    file: Annotated[str, File] = "-",
     /,
     *,
-    output: Annotated[str, Parameter(name=("--output", "-o"))] = "-",
+    output: Annotated[str, Parameter(name=("--output", "-o"), allow_leading_hyphen=True)] = "-",
     json_: Json = False,
     best: int = 1,
     prefix: str = "",
-    prefixes: str = "",
+    prefixes: Annotated[str, File] = "",
     search: SearchFlags = SearchFlags(),
     sample: SampleFlags = SampleFlags(),
     checkpoint: Checkpoint = "auto",

@@ -14,6 +14,7 @@ from saccade.data.batches import Corpus, Side, by_length
 from saccade.data.tokenizers import END, Tokenizer
 from saccade.decode.rules import Rules
 from saccade.decode.search import Beam, Hypothesis, Search, SearchSlot
+from saccade.errors import DataError, RunError
 from saccade.models.assemble import Model
 from saccade.places import Memory
 from saccade.shapes import Float, Int
@@ -75,7 +76,10 @@ class ModelWriter:
 
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
         hidden, state = self.model.decoder.step(tokens[:, None], state)
-        return self.model.head.log_probs(hidden[:, -1]), state
+        log_probs = self.model.head.log_probs(hidden[:, -1])
+        if not bool(log_probs[:, 0].isfinite().all()):  # one is enough: a softmax spreads what is not finite
+            raise RunError("the model's probabilities are not finite; its weights are of no use")
+        return log_probs, state
 
 
 EMPTY = Output("", (), (END,), 0.0, 0.0)
@@ -90,6 +94,8 @@ class TorchEngine:
     def find(
         self, sources: Sequence[str], decode: DecodeConfig, prefixes: Sequence[str] | None = None, first: int = 0
     ) -> Iterator[tuple[int, list[Output]]]:
+        if prefixes is not None and len(prefixes) != len(sources):
+            raise DataError(f"{len(prefixes)} prefixes do not go with {len(sources)} sources")
         encoded = self.source.encode(sources)
         corpus = Corpus(encoded, self.target.encode(prefixes) if prefixes else [[]] * len(encoded))
         yield from ((row, [EMPTY]) for row, ids in enumerate(encoded) if not ids)

@@ -103,8 +103,8 @@ class Sample:
         return _one_by_one(writer, memory, rules, names, self._draw)
 
     def _draw(self, log_probs: Float[Tensor, "B V"], names: list[int], step: int) -> Int[Tensor, "B"]:
-        sorted_log_probs, tokens = (log_probs / self.temperature).sort(-1, descending=True)
-        share = sorted_log_probs.double().softmax(-1)
+        log_probs, tokens = log_probs.double().sort(-1, descending=True)
+        share = ((log_probs - log_probs[:, :1]) / self.temperature).softmax(-1)
         if self.top_k:
             share[:, self.top_k :] = 0
         before = share.cumsum(-1) - share

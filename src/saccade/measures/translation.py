@@ -12,6 +12,13 @@ from saccade.errors import DataError
 RESAMPLES = 1000
 
 
+class Chrf(CHRF):
+    """sacreBLEU 2.6 gives float or float32 by the case, and its own bootstrap cannot average a mixture of them."""
+
+    def _compute_f_score(self, statistics: list[int]) -> float:
+        return float(super()._compute_f_score(statistics))
+
+
 @dataclass(frozen=True)
 class Scores:
     """What `saccade evaluate --json` prints of a list of translations."""
@@ -34,7 +41,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    return CHRF().corpus_score(hypotheses, [references]).score
+    return Chrf().corpus_score(hypotheses, [references]).score
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -48,7 +55,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], resamples: int =
         raise DataError(f"{len(hypotheses)} translations cannot be scored by {len(references)} references")
     if not references:
         raise DataError("there is nothing to score: the reference is empty")
-    metrics = {"bleu": BLEU(), "chrf": CHRF(), "bleu_lc_tok": BLEU(lowercase=True)}
+    metrics = {"bleu": BLEU(), "chrf": Chrf(), "bleu_lc_tok": BLEU(lowercase=True)}
     resamples = resamples if len(references) > 1 else 1
     results = {
         name: metric.corpus_score(hypotheses, [references], n_bootstrap=resamples) for name, metric in metrics.items()

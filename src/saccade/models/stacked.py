@@ -69,4 +69,4 @@ class Stacked(nn.Module):
 
     @property
     def _layers(self) -> Sequence[Layer]:
-        return cast(Sequence[Layer], self.layers)
+        return tuple(cast(Sequence[Layer], self.layers))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Protocol
 
-from saccade.config import Natural, NotNegative, Positive, Slot
+from saccade.config import Natural, Positive, Share, Slot
 
 
 class Schedule(Protocol):
@@ -36,7 +36,7 @@ class InverseRoot:
 class Cosine:
     """Up in a line, then down along half a cosine to `last` × `rate` at the last update (Loshchilov & Hutter 2017)."""
 
-    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: NotNegative = 0.0):
+    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: Share = 0.0):
         self.updates, self.rate, self.warmup, self.last = updates, rate, warmup, last
 
     def __call__(self, step: int) -> float:
@@ -47,7 +47,7 @@ class Cosine:
 class Linear:
     """Up in a line, then down in a line to `last` × `rate` at the last update."""
 
-    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: NotNegative = 0.0):
+    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: Share = 0.0):
         self.updates, self.rate, self.warmup, self.last = updates, rate, warmup, last
 
     def __call__(self, step: int) -> float:

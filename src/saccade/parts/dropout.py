@@ -16,9 +16,9 @@ class Dropout(nn.Module):
 
     def __init__(self, rate: float):
         super().__init__()
-        if not 0 <= rate < 1:
-            raise Refusal(f"a dropout rate is at least 0 and below 1, got {rate}")
         self.threshold = round(rate * 256)
+        if not 0 <= self.threshold < 256:
+            raise Refusal(f"a dropout rate is from 0 to 255/256, got {rate}")
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.threshold == 0:

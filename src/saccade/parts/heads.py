@@ -9,6 +9,7 @@ from typing import Annotated, Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from saccade.config import Slot
 from saccade.parts.inits import linear
@@ -35,9 +36,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float, learns: bool
     ) -> tuple[Tensor, Tensor]:
-        learns = any(ctx.needs_input_grad)
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight) if learns else None
         d_bias = torch.zeros_like(bias) if learns and bias is not None else None
@@ -68,15 +68,17 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         return (1 - smoothing) * each.sum() + smoothing * smooth, each
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = (None if d is None else d * grads[0] for d in ctx.saved_tensors)
-        return d_hidden, d_weight, d_bias, None, None
+        return d_hidden, d_weight, d_bias, None, None, None
 
 
 def cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float
 ) -> tuple[Tensor, Tensor]:
-    total, each = ChunkedCrossEntropy.apply(hidden, weight, bias, target, smoothing)  # type: ignore[misc]
+    learns = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
+    total, each = ChunkedCrossEntropy.apply(hidden, weight, bias, target, smoothing, learns)  # type: ignore[misc]
     return total, each
 
 

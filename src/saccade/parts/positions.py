@@ -23,9 +23,10 @@ class Position(Protocol):
 def sinusoid(at: Int[Tensor, "*places"], dim: int) -> Float[Tensor, "*places {dim}"]:
     """[sin(at·ω₀) … sin(at·ωₙ), cos(at·ω₀) …] with ωᵢ = 10000^(−2i/dim), in halves as Marian lays it out."""
     half = (dim + 1) // 2
-    rates = torch.exp(torch.arange(half, device=at.device) * (-math.log(10000.0) * 2 / dim))
+    # in double precision: at place 300 a float's angle is off by 1e-5
+    rates = torch.exp(torch.arange(half, device=at.device, dtype=torch.double) * (-math.log(10000.0) * 2 / dim))
     angles = at[..., None] * rates
-    return torch.cat([angles.sin(), angles.cos()], -1)[..., :dim]
+    return torch.cat([angles.sin(), angles.cos()], -1)[..., :dim].float()
 
 
 class Sinusoidal(nn.Module):

@@ -1,5 +1,6 @@
 """Translation: pairs of texts; the loss is the cost of the next token, the measure is BLEU of real decoding."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from saccade.data.batches import Batch, Corpus, by_length
 from saccade.data.sources.rows import Pair
 from saccade.data.tokenizers import Tokenizer
 from saccade.decode.engine import DecodeConfig, TorchEngine, in_order
+from saccade.errors import RunError
 from saccade.measures.translation import bleu, chrf, exact_match
 from saccade.models.assemble import Model
 from saccade.tasks.losses import Loss, next_token
@@ -79,6 +81,8 @@ class Translation:
     ) -> Validation:
         """Cost per token without smoothing, and scores of what the model really writes."""
         cost, count = forced_cost(model, encode(pairs, tokenizers, longest).corpus, decode.batch_tokens)
+        if not math.isfinite(cost):
+            raise RunError("the model's probabilities are not finite; train anew with a lower train.schedule.rate")
         found = TorchEngine(model, tokenizers.source, tokenizers.target).find([p.source for p in pairs], decode)
         texts = [outputs[0].text for outputs in in_order(found)]
         references = [pair.target for pair in pairs]
@@ -100,6 +104,8 @@ def forced_cost(
     was_training = model.training
     model.eval()
     batches = by_length(corpus, np.arange(len(corpus)) if rows is None else np.array(rows), batch_tokens)
-    losses = [next_token(model, corpus.batch(batch.tolist()), 0.0) for batch in batches]
-    model.train(was_training)
+    try:
+        losses = [next_token(model, corpus.batch(batch.tolist()), 0.0) for batch in batches]
+    finally:
+        model.train(was_training)
     return sum(loss.shown["cost"] for loss in losses), sum(loss.count for loss in losses)

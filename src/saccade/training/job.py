@@ -11,8 +11,8 @@ from saccade.data.sources import Pair
 from saccade.errors import DataError
 from saccade.models.assemble import Model
 from saccade.optim.schedules import Schedule
-from saccade.recipe import Recipe
-from saccade.runs.folder import RunFolder, checksums, learn_tokenizers, pairs_of, sources
+from saccade.recipe import Recipe, sources_of
+from saccade.runs.folder import RunFolder, checksums, learn_tokenizers, pairs_of
 from saccade.tasks.translation import Encoded, Tokenizers, Translation, encode
 from saccade.training.progress import Reporter
 
@@ -53,7 +53,7 @@ class Job:
 
 def prepare(recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool = False) -> Job:
     """Read and check all text, take the run's tokenizers or learn them, build the model."""
-    splits = sources(recipe)
+    splits = sources_of(recipe)
     sums = checksums(splits)
     if run.started():
         run.compare(recipe, sums, allow_change)

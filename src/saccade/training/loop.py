@@ -140,49 +140,33 @@ def add(sums: Sums, batches: Sequence[Batch], cost: float, count: int, norm: flo
 
 def log(job: Job, run: RunFolder, state: State, report: Reporter, since: float) -> float:
     """Write and show the mean of the interval. metrics.jsonl holds what is exact, timing.jsonl what is measured."""
-    now, sums, settings = time.monotonic(), state.sums, job.recipe.train
-    loss, seconds = sums.cost / max(1, sums.count), max(1e-9, now - since)
-    rate = job.schedule(state.step)
-    perplexity = math.exp(min(loss, 700.0))
-    norm = sums.norms / max(1, sums.updates)
-    exact = {
-        "step": state.step,
-        "epoch": state.position.epoch,
-        "loss": loss,
-        "perplexity": perplexity,
-        "rate": rate,
-    }
-    append(run, state, {**exact, "gradient_norm": norm, "skipped": state.skipped})
-    by_updates = (settings.updates - state.step) * seconds / settings.log_every
-    left = min(by_updates, 60 * settings.minutes - state.seconds) if settings.minutes else by_updates
-    line = Line(
-        step=state.step,
-        steps=settings.updates,
-        epoch=state.position.epoch,
-        loss=loss,
-        perplexity=perplexity,
-        source_rate=sums.source_tokens / seconds,
-        target_rate=sums.count / seconds,
-        padding=1 - (sums.source_tokens + sums.count) / max(1, sums.padded),
-        rate=rate,
-        left=max(0.0, left),
-    )
+    now = time.monotonic()
+    line = interval(job, state, max(1e-9, now - since))
+    append(run, state, line.exact())
     with run.timing.open("a", encoding="utf-8") as file:
-        measured = {"seconds": state.seconds, "source_tokens_per_second": line.source_rate}
-        print(
-            json.dumps(
-                {
-                    "step": state.step,
-                    **measured,
-                    "target_tokens_per_second": line.target_rate,
-                    "padding": line.padding,
-                }
-            ),
-            file=file,
-        )
+        file.write(json.dumps(line.measured()) + "\n")
     report.line(line)
     state.sums = Sums()
     return now
+
+
+def interval(job: Job, state: State, seconds: float) -> Line:
+    sums, settings = state.sums, job.recipe.train
+    left = (settings.updates - state.step) * seconds / settings.log_every
+    return Line(
+        step=state.step,
+        steps=settings.updates,
+        epoch=state.position.epoch,
+        loss=sums.cost / sums.count if sums.updates else None,
+        gradient_norm=sums.norms / sums.updates if sums.updates else None,
+        skipped=state.skipped,
+        rate=job.schedule(state.step),
+        seconds=state.seconds,
+        source_rate=sums.source_tokens / seconds,
+        target_rate=sums.count / seconds,
+        padding=1 - (sums.source_tokens + sums.count) / max(1, sums.padded),
+        left=max(0.0, min(left, 60 * settings.minutes - state.seconds) if settings.minutes else left),
+    )
 
 
 def append(run: RunFolder, state: State, record: dict[str, Any]) -> None:
@@ -219,7 +203,12 @@ def save(job: Job, run: RunFolder, state: State, *, regular: bool) -> None:
     facts = {"step": state.step, "threads": torch.get_num_threads()}
     write_checkpoint(checkpoints.at(state.step), job.model, job.training_tensors(), state.plain(), **facts)
     mark(run, state)
-    checkpoints.prune(max(job.recipe.train.keep, job.recipe.train.average), state.best_step, state.regular)
+    prune(job, run, state)
+
+
+def prune(job: Job, run: RunFolder, state: State) -> None:
+    keep = max(job.recipe.train.keep, job.recipe.train.average)
+    run.checkpoints.prune(keep, state.best_step, state.regular)
 
 
 def mark(run: RunFolder, state: State) -> None:
@@ -240,12 +229,15 @@ def restore(job: Job, run: RunFolder, report: Reporter) -> State:
         run.metrics.write_bytes(b"")
         return State()
     manifest = load_weights(job.model, newest)
-    tensors, tree = load_training(newest)
+    tensors, tree = load_training(newest, manifest)
     job.restore_tensors(tensors)
     state = State.read(tree)
     with run.metrics.open("a+b") as file:
-        file.truncate(state.metrics_bytes)  # what was written after the checkpoint will be written again
+        if file.tell() < state.metrics_bytes:
+            report.say(f"warning: {run.metrics}: lines are missing; the run goes on without them")
+        file.truncate(min(file.tell(), state.metrics_bytes))  # what came after the checkpoint will be written again
     mark(run, state)
+    prune(job, run, state)
     report.say(f"going on from step {state.step:,}")
     for fact, now in {"threads": torch.get_num_threads(), "torch": torch.__version__}.items():
         if manifest.get(fact) != now:
@@ -263,8 +255,14 @@ def averaged(run: RunFolder) -> list[int] | None:
 
 def finish(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
     """Average the last checkpoints, if the recipe asks for it."""
+    if not job.recipe.train.average:
+        return
     last = [step for step in state.regular if run.checkpoints.at(step).is_dir()][-job.recipe.train.average :]
-    if job.recipe.train.average and len(last) > 1 and last != averaged(run):
+    troubles = {step: run.checkpoints.trouble(step) for step in last}
+    for trouble in filter(None, troubles.values()):
+        report.say(f"warning: {trouble}")
+    last = [step for step in last if not troubles[step]]
+    if len(last) > 1 and last != averaged(run):
         average(job.model, [run.checkpoints.at(step) for step in last])
         write_checkpoint(run.checkpoints.folder / "average", job.model, {}, None, averaged=last, step=state.step)
         report.say(f"averaged the weights of steps {', '.join(map(str, last))}")

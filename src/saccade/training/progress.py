@@ -1,7 +1,8 @@
 """What a training tells its user: a bar on a terminal, one plain line an interval elsewhere. All of it on stderr."""
 
+import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -13,22 +14,43 @@ from saccade.tasks.translation import Validation
 
 @dataclass(frozen=True)
 class Line:
-    """The figures of one interval."""
+    """The figures of one interval. There is no loss if every update of it was skipped."""
 
     step: int
     steps: int
     epoch: int
-    loss: float
-    perplexity: float
+    loss: float | None
+    gradient_norm: float | None
+    skipped: int  # since the beginning
+    rate: float
+    seconds: float  # since the beginning
     source_rate: float  # tokens a second
     target_rate: float
     padding: float  # share of all places
-    rate: float
     left: float  # seconds
 
+    @property
+    def perplexity(self) -> float | None:
+        return None if self.loss is None else math.exp(min(self.loss, 700.0))
+
+    def exact(self) -> dict[str, Any]:
+        """What does not depend on the clock."""
+        names = ("step", "epoch", "loss", "perplexity", "rate", "gradient_norm", "skipped")
+        return {name: getattr(self, name) for name in names}
+
+    def measured(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "seconds": self.seconds,
+            "source_tokens_per_second": self.source_rate,
+            "target_tokens_per_second": self.target_rate,
+            "padding": self.padding,
+        }
+
     def __str__(self) -> str:
+        cost = "all updates skipped" if self.loss is None else f"loss {self.loss:.3f} · ppl {self.perplexity:.2f}"
         return (
-            f"step {self.step:,}/{self.steps:,} · epoch {self.epoch} · loss {self.loss:.3f} · ppl {self.perplexity:.2f}"
+            f"step {self.step:,}/{self.steps:,} · epoch {self.epoch} · {cost}"
             f" · {self.source_rate:,.0f} source and {self.target_rate:,.0f} target tokens/s"
             f" · padding {self.padding:.0%} · rate {self.rate:.2e} · {clock(self.left)} left"
         )

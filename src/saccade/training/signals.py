@@ -33,5 +33,5 @@ class Interrupts:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         if self.number:
-            raise KeyboardInterrupt
+            raise SystemExit(128 + number)
         self.number = number
