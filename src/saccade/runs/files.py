@@ -127,7 +127,8 @@ def not_written(folder: Path, error: OSError, needed: int) -> RunError:
     free = shutil.disk_usage(folder).free
     return RunError(
         f"{folder}: the disk is full: a checkpoint needs {needed:,} bytes, {free:,} are free, "
-        f"{max(0, needed - free):,} are missing; the last checkpoint is intact; make room and run the command again"
+        f"{max(0, needed - free):,} are missing; "
+        "the last checkpoint is intact: make room and run the same command again"
     )
 
 
