@@ -28,7 +28,11 @@ def crossing(weights: np.ndarray, rows: Axis, columns: Axis) -> Map:
 
 def printed(map_: Map, *, width: int = 80, head: int | None = None, colour: bool = False) -> list[str]:
     console = Console(
-        file=io.StringIO(), width=width, force_terminal=colour, color_system="truecolor" if colour else None
+        file=io.StringIO(),
+        width=width,
+        force_terminal=colour,
+        color_system="truecolor" if colour else None,
+        _environ={"TERM": "xterm-256color"},  # whatever the tests themselves run under
     )
     console.print(heat_map(map_, head=head, width=width))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
