@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from saccade.config import build, leaves, plain, python_layer, resolve
+from saccade.config import build, plain, python_layer, resolve
 from saccade.console import track
 from saccade.data.batches import Corpus
 from saccade.data.sources import Pair
@@ -20,7 +20,7 @@ from saccade.errors import ConfigError, DataError, Refusal, RunError
 from saccade.measures.translation import score
 from saccade.models.assemble import Model
 from saccade.notes import capture
-from saccade.recipe import Recipe, read_recipe, recipe_of, sources_of
+from saccade.recipe import Recipe, recipe_of, sources_of
 from saccade.runs.checkpoints import load_weights
 from saccade.runs.folder import RunFolder, pairs_of
 from saccade.tasks.losses import forced_hidden
@@ -43,19 +43,15 @@ def train(
     report: Reporter | None = None,
 ) -> "Run":
     """Train a recipe (its file, a nested dict, or a Recipe); calling it again goes on where it stopped."""
-    if isinstance(recipe, (str, Path)):
-        flags = [f"{key}={_toml(value)}" for key, value in leaves(dict(set or {})).items()]
-        config, name = read_recipe(str(recipe), flags).config, Path(recipe).stem
+    name = Path(recipe).stem if isinstance(recipe, (str, Path)) else "run"
+    if isinstance(recipe, Recipe):
+        if set:
+            raise ConfigError("set: a Recipe is whole already; give a file or nested dicts to change values")
+        config = recipe
     else:
-        config, name = recipe if isinstance(recipe, Recipe) else recipe_of(recipe), "run"
+        config = recipe_of({"extends": str(recipe)} if isinstance(recipe, (str, Path)) else recipe, set or {})
     folder = run_training(config, Path(run or Path("runs") / name), report or ConsoleReporter())
     return Run(folder.path)
-
-
-def _toml(value: Any) -> str:
-    import tomli_w
-
-    return tomli_w.dumps({"v": value}).removeprefix("v = ").strip()
 
 
 def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
@@ -106,16 +102,19 @@ class Run:
 
     def translate(self, texts: Sequence[str], *, beam: int | None = None) -> list[str]:
         """The best translation of each text; `beam` overrides the recipe's search."""
-        changes = {"search": {"kind": "beam", "size": beam}} if beam else {}
-        return [best[0].text for best in self.outputs(texts, search_settings(self.recipe.decode, changes))]
+        return [best[0].text for best in self.outputs(texts, self._with_beam(beam))]
+
+    def _with_beam(self, beam: int | None) -> DecodeConfig:
+        return search_settings(self.recipe.decode, {"search": {"kind": "beam", "size": beam}} if beam else {})
 
     def attention(self, text: str, target: str | None = None, *, beam: int | None = None) -> AttentionMaps:
         """What every attention of the model looks at while it reads `text` and writes `target` (or its own choice)."""
-        target = self.translate([text], beam=beam)[0] if target is None else target
-        source_ids, target_ids = (
-            self.tokenizers.source.encode([text])[0],
-            self.tokenizers.target.encode([target])[0],
-        )
+        source_ids = self.tokenizers.source.encode([text])[0]
+        if target is None:
+            chosen = next(self.outputs([text], self._with_beam(beam)))[0]
+            target, target_ids = chosen.text, list(chosen.ids[:-1])  # the very pieces that were written
+        else:
+            target_ids = self.tokenizers.target.encode([target])[0]
         batch = Corpus([source_ids], [target_ids]).batch([0])
         with torch.inference_mode(), capture(self.model) as captured:
             forced_hidden(self.model, batch)
@@ -158,7 +157,9 @@ class Run:
 
     def test_pairs(self) -> list[tuple[str, str]]:
         """The sources and references of the recipe's test text."""
-        pairs, _ = pairs_of(sources_of(self.recipe), "test", self.recipe.data.skip_bad)
+        splits = sources_of(self.recipe)
+        self.folder.same_text({"test": splits["test"]})
+        pairs, _ = pairs_of(splits, "test", self.recipe.data.skip_bad)
         if not pairs:
             raise DataError("data.test: the recipe names no test text; give --src FILE and --ref FILE")
         return [(pair.source, pair.target) for pair in pairs]

@@ -227,8 +227,8 @@ class Resolved:
 
 
 def resolve(root: type[Config], layers: Sequence[Any], spread: Callable[[Any], Any] = lambda tree: tree) -> Resolved:
-    """Merge the layers (the last wins), spread what lies under several keys, check everything."""
-    tree = spread(functools.reduce(merge, layers, {}))
+    """Spread what lies under several keys in each layer, merge the layers (the last wins), check everything."""
+    tree = functools.reduce(merge, map(spread, layers), {})
     try:
         config = root.model_validate(_values(tree))
     except ValidationError as error:

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saccade.errors import SaccadeError
 from saccade.places import Places
 
 
@@ -56,6 +57,8 @@ class Notes:
 
 def _joined(pieces: list[Tensor]) -> Tensor:
     """Along time; a step that could see fewer places saw nothing of the later ones."""
+    if len({piece.shape[0] for piece in pieces}) > 1:
+        raise SaccadeError("rows left the batch while someone listened; capture a forced pass over the output instead")
     widest = max(piece.shape[-1] for piece in pieces)
     return torch.cat([F.pad(piece, (0, widest - piece.shape[-1])) for piece in pieces], 2)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 
 from saccade.config import (
     Config,
@@ -77,7 +78,7 @@ class TrainConfig(Config):
 class Recipe(Config):
     """The root of the config."""
 
-    seed: Natural = 1
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     data: DataConfig = DataConfig()
     task: Annotated[Callable[..., Translation], Slot(TASKS)] = Translation
     model: ModelConfig = ModelConfig()
@@ -96,12 +97,12 @@ def read_recipe(name: str, flags: Sequence[str] = ()) -> Resolved:
     return resolved
 
 
-def recipe_of(tree: Mapping[str, Any]) -> Recipe:
-    """A recipe written in Python as nested dicts; `extends` works here too."""
+def recipe_of(tree: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Recipe:
+    """A recipe written in Python as nested dicts, with changes on top; `extends` works here too."""
     extends = tree.get("extends", [])
     below = [layer for name in ([extends] if isinstance(extends, str) else extends) for layer in file_layers(name)]
     own = {key: value for key, value in tree.items() if key != "extends"}
-    recipe = resolve(Recipe, [*below, python_layer(own)], _spread).config
+    recipe = resolve(Recipe, [*below, python_layer(own), python_layer(changes or {})], _spread).config
     rehearse(recipe)
     return recipe
 
@@ -128,7 +129,14 @@ def rehearse(recipe: Recipe) -> None:
     except Refusal as refusal:
         raise ConfigError(str(refusal)) from None
     with torch.device("meta"):
-        assemble(recipe.model, 8, 8)
+        model = assemble(recipe.model, 8, 8)
+    for side in ("encoder", "decoder"):
+        longest = getattr(model, side).position.longest
+        if longest is not None and longest <= recipe.data.longest:
+            raise ConfigError(
+                f"model.{side}.position.longest: {longest} places cannot hold data.longest = {recipe.data.longest} "
+                "tokens and the symbol beside them; raise the one or lower the other"
+            )
 
 
 def sources_of(recipe: Recipe) -> dict[str, Source]:

@@ -4,20 +4,31 @@ Data goes to stdout, all else to stderr. Exit codes: 0 done, 1 failed, 2 usage, 
 """
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
 
 import cyclopts
 
 from saccade.cli import evaluate, look, train, translate
-from saccade.cli.program import UsageError, app
+from saccade.cli.program import UsageError, app, this_command
 from saccade.errors import SaccadeError
 
 COMMANDS = (train, translate, evaluate, look)  # each adds its own to the app when it is imported
 
 
+class Terminated(BaseException):
+    """SIGTERM, where nothing is to be saved."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
@@ -29,7 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SaccadeError as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:
-        return _fail("interrupted", 130)
+        return _fail(f"interrupted; to go on: {this_command()}", 130)
+    except Terminated:
+        return _fail(f"terminated; to go on: {this_command()}", 143)
+    except UnicodeEncodeError:
+        return _fail("an argument is not valid UTF-8", 2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: be quiet about it
         return 0

@@ -36,6 +36,8 @@ def evaluate(
         raise UsageError("evaluate takes either a RUN, or --hyp FILE and --ref FILE")
     if (bool(src) != bool(ref)) if run else (bool(src) or not ref):
         raise UsageError("--src FILE and --ref FILE go together, and so do --hyp FILE and --ref FILE")
+    if hyp and search != SearchFlags():
+        raise UsageError("--beam, --length-penalty and --ratio need a RUN")
     must_exist(src, ref, hyp)
     if run:
         must_be_run(run)

@@ -40,7 +40,7 @@ def _origin(origins: dict[str, str], key: str) -> str:
 
 @data.command
 def check(recipe: str, /, *, sets: Sets = (), json_: Json = False) -> int:
-    """Count and measure the text of a recipe; list every bad line as file:line: reason.
+    """Count and measure the text of a recipe; name bad lines as file:line: reason, the first ten of each text.
 
     Parameters
     ----------

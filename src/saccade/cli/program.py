@@ -54,7 +54,7 @@ Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON.")
 
 def must_exist(*names: str) -> None:
     for name in names:
-        if name not in ("", "-") and not Path(name).is_file():
+        if name not in ("", "-") and (not Path(name).exists() or Path(name).is_dir()):
             raise UsageError(f"{name}: there is no such file")
 
 

@@ -1,12 +1,15 @@
 """`saccade translate`: lines in, lines out."""
 
+import itertools
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from saccade.cli.flags import SampleFlags, SearchFlags
 from saccade.cli.program import Checkpoint, File, Json, UsageError, app, must_be_run, must_exist
+from saccade.errors import DataError
 
 if TYPE_CHECKING:
     from saccade.decode.engine import Output
@@ -47,12 +50,18 @@ def translate(
     draws = sample.options()
     if draws is not None and (search.beam is not None or best > 1):
         raise UsageError("--sample draws one output a line; it does not go with --beam or --best")
+    if draws is not None and search.length_penalty is not None:
+        raise UsageError("--length-penalty ranks what a beam found; it does not go with --sample")
+    if best < 1:
+        raise UsageError(f"--best must be at least 1, got {best}")
     if best > 1 and not json_:
         raise UsageError("--best gives several outputs a line; add --json to see them")
     if prefix and prefixes:
         raise UsageError("--prefix and --prefixes do not go together")
     must_exist(prefixes, file)
     must_be_run(run)
+    if "-" not in (file, output) and Path(output).exists() and Path(output).samefile(file):
+        raise UsageError(f"{output}: is the input; write to another file")
 
     from saccade.api import load
     from saccade.lines import file_lines, grouped
@@ -62,9 +71,12 @@ def translate(
     decode = search.settings(loaded.recipe.decode, draws, best)
     forced = file_lines(prefixes) if prefixes else None
     done = 0
+    _ = loaded.model  # a damaged run must not empty the output file first
     with open_output(output) as out:
         for lines in grouped(file):
-            begins = [next(forced, "") if forced else prefix for _ in lines]
+            begins = list(itertools.islice(forced, len(lines))) if forced else [prefix] * len(lines)
+            if len(begins) < len(lines):
+                raise DataError(f"{prefixes}: has fewer lines than {file}")
             for source, found in zip(lines, loaded.outputs(lines, decode, begins, done), strict=True):
                 # a line in is a line out, whatever a model of bytes may write
                 print(_json_line(source, found) if json_ else found[0].text.replace("\n", " "), file=out, flush=True)

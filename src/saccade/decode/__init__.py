@@ -1,1 +1,1 @@
-"""Decoding: search over start / step / select, and the forced pass over a given output."""
+"""Decoding: search over start / step / select, and the one way to call a model."""

@@ -1,6 +1,7 @@
 """The one way to call a model: sources and search settings in, a stream of outputs out.
 Translate, evaluate, serve and study use it alike, whatever computes behind it."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -109,7 +110,8 @@ class TorchEngine:
         self, corpus: Corpus, rows: list[int], search: Search, decode: DecodeConfig, first: int
     ) -> list[tuple[int, list[Output]]]:
         source = Side.of([np.append(corpus.source(row), END) for row in rows])
-        longest = [int(decode.ratio * len(corpus.source(row)) + decode.extra) + 1 for row in rows]
+        places = self.model.decoder.position.longest or math.inf
+        longest = [int(min(decode.ratio * len(corpus.source(row)) + decode.extra + 1, places)) for row in rows]
         rules = Rules.of(longest, [corpus.target(row).tolist() for row in rows])
         was_training = self.model.training
         self.model.eval()

@@ -6,13 +6,13 @@ from typing import Annotated
 import torch
 from torch import nn
 
-from saccade.config import NotNegative, Positive, Slot
+from saccade.config import NotNegative, Positive, Rate, Slot
 
 
 def adamw(
     parameters: Iterable[nn.Parameter],
     *,
-    betas: tuple[NotNegative, NotNegative] = (0.9, 0.98),
+    betas: tuple[Rate, Rate] = (0.9, 0.98),
     eps: Positive = 1e-9,
     weight_decay: NotNegative = 0.0,
 ) -> torch.optim.Optimizer:

@@ -5,13 +5,13 @@ from typing import Annotated
 
 from torch import nn
 
-from saccade.config import Slot
+from saccade.config import Positive, Slot
 
 
 class LayerNorm(nn.LayerNorm):
     """y = gain · (x − mean) / √(variance + eps) + bias over the last axis (Ba, Kiros & Hinton 2016)."""
 
-    def __init__(self, dim: int, *, eps: float = 1e-5):
+    def __init__(self, dim: int, *, eps: Positive = 1e-5):
         super().__init__(dim, eps=eps)
 
 

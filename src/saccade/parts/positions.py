@@ -15,7 +15,9 @@ from saccade.shapes import Float, Int, States
 
 
 class Position(Protocol):
-    """The contract of a position: any length works, or the error names the limit and the key."""
+    """The contract of a position: any length works, or `longest` says how many places there are."""
+
+    longest: int | None
 
     def embed(self, x: States, places: Places) -> States: ...
 
@@ -31,6 +33,8 @@ def sinusoid(at: Int[Tensor, "*places"], dim: int) -> Float[Tensor, "*places {di
 
 class Sinusoidal(nn.Module):
     """Vaswani et al. 2017, §3.5: computed, not learned or saved, so it reaches any length."""
+
+    longest = None
 
     def __init__(self, dim: int):
         super().__init__()
@@ -50,13 +54,14 @@ class Learned(nn.Module):
 
     def __init__(self, dim: int, *, longest: Count = 512):
         super().__init__()
+        self.longest = longest
         self.table = table(longest, dim)
 
     def embed(self, x: States, places: Places) -> States:
         last = int(places.at.max()) if places.at.numel() else 0
-        if last >= self.table.num_embeddings:
+        if last >= self.longest:
             raise SaccadeError(
-                f"place {last} is past the {self.table.num_embeddings} learned positions; train with a larger "
+                f"place {last} is past the {self.longest} learned positions; train with a larger "
                 'position.longest, or with position = "sinusoidal", which has no end'
             )
         return x + self.table(places.at)

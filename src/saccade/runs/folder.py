@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from saccade.config import build, leaves, plain, python_layer, resolve, to_toml
+from saccade.config import Choice, build, leaves, plain, python_layer, resolve, to_toml, wiring
 from saccade.data.sources import Pair, Source, load
 from saccade.data.tokenizers import Tokenizer
-from saccade.errors import ConfigError, RunError
+from saccade.errors import ConfigError, DataError, RunError
 from saccade.models.assemble import Model, assemble
 from saccade.recipe import Recipe
 from saccade.runs.checkpoints import FORMAT, Checkpoints
@@ -139,6 +139,13 @@ class RunFolder:
         write_bytes(self.path / DATA, to_json({"format": FORMAT, "sha256": checksums}))
         write_bytes(self.path / CONFIG, to_toml(config).encode())
 
+    def same_text(self, splits: dict[str, Source]) -> None:
+        """Refuse text that is not the one the run was made with, such as another file of the same name."""
+        stored = read_json(self.path / DATA).get("sha256", {})
+        for key, found in checksums(splits).items():
+            if stored.get(key) != found:
+                raise DataError(f"{key}: is not the text of this run; give --src FILE and --ref FILE to score it")
+
     def compare(self, config: Recipe, checksums: dict[str, str], allow_change: bool) -> None:
         """Refuse another config or text than the run was trained with, and list what differs."""
         old, new = leaves(plain(self.config())), leaves(plain(config))
@@ -146,7 +153,8 @@ class RunFolder:
         stored = read_json(self.path / DATA).get("sha256", {})
         if differing <= {"data.folder"} and stored == checksums:
             return  # the same text at another place
-        refused = sorted(differing - HARMLESS if allow_change else differing)
+        free = HARMLESS - set(_scheduled(config))
+        refused = sorted(differing - free if allow_change else differing)
         lines = [f"  {key}: {_show(old, key)} → {_show(new, key)}" for key in refused]
         lines += [
             f"  {key}: its text has changed"
@@ -155,12 +163,18 @@ class RunFolder:
         ]
         if not lines:
             return
-        free = f"\nwith --allow-change these may differ: {', '.join(sorted(HARMLESS))}" if not allow_change else ""
+        hint = f"\nwith --allow-change these may differ: {', '.join(sorted(free))}" if not allow_change else ""
         raise RunError(
             f"{self.path}: was trained with another config or text:\n"
             + "\n".join(lines)
-            + f"{free}\ngive back the old values, or train elsewhere with --run DIR"
+            + f"{hint}\ngive back the old values, or train elsewhere with --run DIR"
         )
+
+
+def _scheduled(config: Recipe) -> list[str]:
+    """A schedule that ends at the last update is another one when that moves."""
+    schedule = config.train.schedule
+    return ["train.updates"] if isinstance(schedule, Choice) and "updates" in wiring(schedule.part) else []
 
 
 def _show(values: dict[str, Any], key: str) -> str:

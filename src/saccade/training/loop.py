@@ -27,12 +27,13 @@ MOST_SKIPS = 10  # updates in a row whose gradients are not finite
 def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = False) -> RunFolder:
     """Train, or go on training, the run at `path`."""
     run = RunFolder(path)
-    with run.locked(), Interrupts() as interrupts:
+    with run.locked():
         job = prepare(recipe, run, report, allow_change)
         run.store(recipe, job.checksums, job.tokenizers)
         state = restore(job, run, report)
         try:
-            learn(job, run, state, report, interrupts)
+            with Interrupts() as interrupts:
+                learn(job, run, state, report, interrupts)
         except OSError as error:
             raise not_written(path, error, checkpoint_bytes(job.model, job.training_tensors())) from None
         finally:
@@ -45,18 +46,20 @@ def learn(job: Job, run: RunFolder, state: State, report: Reporter, interrupts: 
     """Update after update, until there is a reason to stop."""
     settings = job.recipe.train
     job.model.train()
-    began, logged = time.monotonic() - state.seconds, time.monotonic()
+    began = time.monotonic() - state.seconds
     plan = updates(job.train.corpus, settings.batch_tokens, settings.update_tokens, job.recipe.seed, state.position)
     while not (stop := reason_to_stop(job.recipe, state)):
+        before = time.monotonic()
         batches, position = next(plan)
         update(job, state, batches)
-        state.step, state.position, state.seconds = state.step + 1, position, time.monotonic() - began
+        now = time.monotonic()
+        state.step, state.position, state.seconds = state.step + 1, position, now - began
+        state.sums.seconds += now - before
         if state.step % settings.log_every == 0:
-            logged = log(job, run, state, report, logged)
+            log(job, run, state, report)
         if state.step % settings.validate_every == 0:
             validate(job, run, state, report)
             save(job, run, state, regular=True)
-            logged = time.monotonic()
         if interrupts.number:
             if state.step not in state.regular:
                 save(job, run, state, regular=False)
@@ -138,20 +141,19 @@ def add(sums: Sums, batches: Sequence[Batch], cost: float, count: int, norm: flo
     sums.padded += sum(batch.padded_tokens for batch in batches)
 
 
-def log(job: Job, run: RunFolder, state: State, report: Reporter, since: float) -> float:
+def log(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
     """Write and show the mean of the interval. metrics.jsonl holds what is exact, timing.jsonl what is measured."""
-    now = time.monotonic()
-    line = interval(job, state, max(1e-9, now - since))
+    line = interval(job, state)
     append(run, state, line.exact())
     with run.timing.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line.measured()) + "\n")
     report.line(line)
     state.sums = Sums()
-    return now
 
 
-def interval(job: Job, state: State, seconds: float) -> Line:
+def interval(job: Job, state: State) -> Line:
     sums, settings = state.sums, job.recipe.train
+    seconds = max(1e-9, sums.seconds)  # of updates alone: validation is not the model's speed
     left = (settings.updates - state.step) * seconds / settings.log_every
     return Line(
         step=state.step,

@@ -17,6 +17,7 @@ class Sums:
     padded: int = 0
     norms: float = 0.0
     updates: int = 0
+    seconds: float = 0.0
 
 
 @dataclass
