@@ -554,11 +554,25 @@ def test_a_prefix_begins_every_translation(call: Call, run: Path):
 
 
 def test_each_line_can_have_a_prefix_of_its_own(call: Call, run: Path, tmp_path: Path):
-    (tmp_path / "prefixes").write_text("h\n\ng f\n", "utf-8")
+    (tmp_path / "prefixes").write_text("h\n\ng f\n\n", "utf-8")
     lines = call("translate", run, "--prefixes", tmp_path / "prefixes", stdin=b"a b\na b\na b\na b\n").out.splitlines()
     assert lines[0].startswith("h")
     assert lines[2].startswith("g f")
     assert lines[1] == lines[3] == call("translate", run, stdin=b"a b\n").out.rstrip("\n")
+
+
+def test_too_few_prefixes_are_told(call: Call, run: Path, tmp_path: Path):
+    (tmp_path / "prefixes").write_text("h\n", "utf-8")
+    said = call("translate", run, "--prefixes", tmp_path / "prefixes", stdin=b"a b\na b\n")
+    assert (said.code, said.out) == (1, "")
+    assert "has fewer lines than" in said.err
+
+
+def test_the_input_is_never_the_output(call: Call, run: Path, tmp_path: Path):
+    (tmp_path / "in").write_text("a b\n", "utf-8")
+    said = call("translate", run, tmp_path / "in", "-o", tmp_path / "in")
+    assert said.code == 2
+    assert (tmp_path / "in").read_text("utf-8") == "a b\n"
 
 
 def test_samples_are_the_same_for_the_same_seed_only(call: Call, run: Path):

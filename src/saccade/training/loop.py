@@ -19,7 +19,7 @@ from saccade.runs.folder import RunFolder
 from saccade.training.job import Job, prepare
 from saccade.training.progress import Line, Reporter
 from saccade.training.signals import Interrupted, Interrupts
-from saccade.training.state import State, Stop, Sums
+from saccade.training.state import Seconds, State, Stop, Sums
 
 MOST_SKIPS = 10  # updates in a row whose gradients are not finite
 
@@ -34,11 +34,11 @@ def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = 
         try:
             with Interrupts() as interrupts:
                 learn(job, run, state, report, interrupts)
+                finish(job, run, state, report)
         except OSError as error:
             raise not_written(path, error, checkpoint_bytes(job.model, job.training_tensors())) from None
         finally:
             report.close()
-        finish(job, run, state, report)
     return run
 
 
@@ -46,15 +46,15 @@ def learn(job: Job, run: RunFolder, state: State, report: Reporter, interrupts: 
     """Update after update, until there is a reason to stop."""
     settings = job.recipe.train
     job.model.train()
-    began = time.monotonic() - state.seconds
+    began = time.monotonic() - state.seconds.total
     plan = updates(job.train.corpus, settings.batch_tokens, settings.update_tokens, job.recipe.seed, state.position)
     while not (stop := reason_to_stop(job.recipe, state)):
         before = time.monotonic()
         batches, position = next(plan)
         update(job, state, batches)
         now = time.monotonic()
-        state.step, state.position, state.seconds = state.step + 1, position, now - began
-        state.sums.seconds += now - before
+        state.step, state.position = state.step + 1, position
+        state.seconds = Seconds(now - began, state.seconds.interval + now - before)
         if state.step % settings.log_every == 0:
             log(job, run, state, report)
         if state.step % settings.validate_every == 0:
@@ -86,7 +86,7 @@ def reason_to_stop(recipe: Recipe, state: State) -> Stop:
             return "enough"
     if settings.patience and state.stale >= settings.patience:
         return "patience"
-    if settings.minutes and state.seconds >= 60 * settings.minutes:
+    if settings.minutes and state.seconds.total >= 60 * settings.minutes:
         return "minutes"
     return "updates" if state.step >= settings.updates else ""
 
@@ -148,12 +148,12 @@ def log(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
     with run.timing.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line.measured()) + "\n")
     report.line(line)
-    state.sums = Sums()
+    state.sums, state.seconds.interval = Sums(), 0.0
 
 
 def interval(job: Job, state: State) -> Line:
     sums, settings = state.sums, job.recipe.train
-    seconds = max(1e-9, sums.seconds)  # of updates alone: validation is not the model's speed
+    seconds = max(1e-9, state.seconds.interval)  # of updates alone: validation is not the model's speed
     left = (settings.updates - state.step) * seconds / settings.log_every
     return Line(
         step=state.step,
@@ -163,11 +163,11 @@ def interval(job: Job, state: State) -> Line:
         gradient_norm=sums.norms / sums.updates if sums.updates else None,
         skipped=state.skipped,
         rate=job.schedule(state.step),
-        seconds=state.seconds,
+        seconds=state.seconds.total,
         source_rate=sums.source_tokens / seconds,
         target_rate=sums.count / seconds,
         padding=1 - (sums.source_tokens + sums.count) / max(1, sums.padded),
-        left=max(0.0, min(left, 60 * settings.minutes - state.seconds) if settings.minutes else left),
+        left=max(0.0, min(left, 60 * settings.minutes - state.seconds.total) if settings.minutes else left),
     )
 
 

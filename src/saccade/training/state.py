@@ -17,7 +17,14 @@ class Sums:
     padded: int = 0
     norms: float = 0.0
     updates: int = 0
-    seconds: float = 0.0
+
+
+@dataclass
+class Seconds:
+    """What was measured, apart from what is exact."""
+
+    total: float = 0.0
+    interval: float = 0.0  # of the updates since the last log line
 
 
 @dataclass
@@ -32,7 +39,7 @@ class State:
     stale: int = 0  # validations since the best one
     skipped: int = 0  # updates left out because a gradient was not finite
     in_a_row: int = 0
-    seconds: float = 0.0
+    seconds: Seconds = field(default_factory=Seconds)
     metrics_bytes: int = 0
     regular: list[int] = field(default_factory=list)  # checkpoints made by a validation, not by an interruption
 
@@ -43,7 +50,14 @@ class State:
     def read(cls, tree: Any) -> "State":
         try:
             tree = {name: tree[name] for name in cls.__dataclass_fields__}
-            return cls(**{**tree, "position": Position(**tree["position"]), "sums": Sums(**tree["sums"])})
+            return cls(
+                **{
+                    **tree,
+                    "position": Position(**tree["position"]),
+                    "sums": Sums(**tree["sums"]),
+                    "seconds": Seconds(**tree["seconds"]),
+                }
+            )
         except (KeyError, TypeError) as error:
             raise RunError(f"the training state is not of this version of Saccade: {error}") from None
 
