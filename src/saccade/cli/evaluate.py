@@ -38,6 +38,7 @@ def evaluate(
         raise UsageError("--src FILE and --ref FILE go together, and so do --hyp FILE and --ref FILE")
     if hyp and search != SearchFlags():
         raise UsageError("--beam, --length-penalty and --ratio need a RUN")
+    search.check()
     must_exist(src, ref, hyp)
     if run:
         must_be_run(run)

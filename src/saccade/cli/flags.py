@@ -23,6 +23,15 @@ class SearchFlags:
     ratio: float | None = None
     "Longest output as a multiple of the source's tokens."
 
+    def check(self, best: int = 1) -> None:
+        """Refuse what no search can do, before torch is imported."""
+        _at_least("--beam", self.beam, 1)
+        _at_least("--length-penalty", self.length_penalty, 0)
+        _at_least("--ratio", self.ratio, 0)
+        _at_least("--best", best, 1)
+        if self.beam is not None and best > self.beam:
+            raise UsageError(f"--best {best} outputs cannot come out of --beam {self.beam}")
+
     def settings(self, base: "DecodeConfig", sample: dict[str, Any] | None = None, best: int = 1) -> "DecodeConfig":
         from saccade.api import search_settings
 
@@ -31,6 +40,11 @@ class SearchFlags:
         search = {"kind": "sample", **sample} if sample is not None else {"kind": "beam", **beam} if beam else None
         changes = {"search": search, "ratio": self.ratio}
         return search_settings(base, {key: value for key, value in changes.items() if value is not None})
+
+
+def _at_least(flag: str, value: float | None, least: float) -> None:
+    if value is not None and value < least:
+        raise UsageError(f"{flag}: expected greater than or equal to {least}, got {value}")
 
 
 @Parameter(name="*")
@@ -54,4 +68,10 @@ class SampleFlags:
         given = {name: value for name, value in given.items() if value is not None}
         if given and not self.sample:
             raise UsageError(f"--{next(iter(given)).replace('_', '-')} needs --sample")
+        _at_least("--top-k", self.top_k, 0)
+        for flag, value in (("--temperature", self.temperature), ("--top-p", self.top_p)):
+            if value is not None and value <= 0:
+                raise UsageError(f"{flag}: expected greater than 0, got {value}")
+        if self.top_p is not None and self.top_p > 1:
+            raise UsageError(f"--top-p: is a probability, got {self.top_p}")
         return given if self.sample else None

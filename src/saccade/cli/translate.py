@@ -52,8 +52,7 @@ def translate(
         raise UsageError("--sample draws one output a line; it does not go with --beam or --best")
     if draws is not None and search.length_penalty is not None:
         raise UsageError("--length-penalty ranks what a beam found; it does not go with --sample")
-    if best < 1:
-        raise UsageError(f"--best must be at least 1, got {best}")
+    search.check(best)
     if best > 1 and not json_:
         raise UsageError("--best gives several outputs a line; add --json to see them")
     if prefix and prefixes:
