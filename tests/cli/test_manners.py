@@ -568,6 +568,13 @@ def test_too_few_prefixes_are_told(call: Call, run: Path, tmp_path: Path):
     assert "has fewer lines than" in said.err
 
 
+def test_a_page_can_go_to_stdout_alone(call: Call, run: Path):
+    said = call("view", run, "a b", "-o", "-")
+    assert said.code == 0
+    assert said.out.startswith("<!doctype html>")
+    assert said.out.rstrip().endswith("</html>")
+
+
 def test_the_input_is_never_the_output(call: Call, run: Path, tmp_path: Path):
     (tmp_path / "in").write_text("a b\n", "utf-8")
     said = call("translate", run, tmp_path / "in", "-o", tmp_path / "in")

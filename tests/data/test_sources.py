@@ -372,3 +372,11 @@ def test_multi30k():
     loaded = load(Pairs(folder, src="train.en.gz", tgt="train.de.gz"), skip_bad=True)
     assert len(loaded.pairs) == 29_000
     assert loaded.faults == 0
+
+
+@pytest.mark.parametrize(("sources", "targets"), [(5, 3), (3, 5)])
+def test_every_line_without_a_partner_is_counted(tmp_path: Path, sources: int, targets: int) -> None:
+    (tmp_path / "a").write_text("x\n" * sources, "utf-8")
+    (tmp_path / "b").write_text("y\n" * targets, "utf-8")
+    loaded = load(Pairs(tmp_path, src="a", tgt="b"), skip_bad=True)
+    assert (len(loaded.pairs), loaded.faults) == (3, 2)

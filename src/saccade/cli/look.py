@@ -1,6 +1,7 @@
 """Commands that look: `saccade config show`, `saccade data check`, `saccade view`."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -66,7 +67,7 @@ def check(recipe: str, /, *, sets: Sets = (), json_: Json = False) -> int:
 def view(
     run: str,
     *sentences: str,
-    output: Annotated[str, Parameter(name=("--output", "-o"))] = "attention.html",
+    output: Annotated[str, Parameter(name=("--output", "-o"), allow_leading_hyphen=True)] = "attention.html",
     target: str = "",
     beam: int | None = None,
     pieces: Annotated[bool, Parameter(negative="")] = False,
@@ -81,7 +82,7 @@ def view(
     sentences: str
         One or more sentences to translate.
     output: str
-        The page to write.
+        The page to write; - is stdout, and then all else goes to stderr.
     target: str
         See the attention for this translation instead of the model's own.
     beam: int
@@ -96,15 +97,17 @@ def view(
     must_be_run(run)
     from saccade.api import load
     from saccade.console import console
-    from saccade.view.page import write_page
+    from saccade.view.page import page, write_page
     from saccade.view.terminal import heat_map
 
     loaded = load(run, checkpoint)
     maps = [loaded.attention(text, target or None, beam=beam) for text in sentences]
-    path = write_page(maps, Path(output), f"Attention of {loaded.folder.path.name}")
-    screen = console()
+    title, screen = f"Attention of {loaded.folder.path.name}", console()
     for each in maps:
         mean = (each if pieces else each.words()).mean("cross")
-        print(each.target)
+        print(each.target, file=sys.stderr if output == "-" else sys.stdout)
         screen.print(heat_map(mean, width=min(screen.width, 100)))
-    screen.print(f"wrote {path}: open it in a browser", markup=False)
+    if output == "-":
+        sys.stdout.buffer.write(page(maps, title))
+        return
+    screen.print(f"wrote {write_page(maps, Path(output), title)}: open it in a browser", markup=False)

@@ -93,8 +93,8 @@ class _Noted:
         self.count = 0
         self.first: list[str] = []
 
-    def add(self, line: str) -> None:
-        self.count += 1
+    def add(self, line: str, rows: int = 1) -> None:
+        self.count += rows
         if len(self.first) < self.shown:
             self.first.append(line)
 
@@ -156,7 +156,7 @@ def _read(source: Source, longest: int) -> _Reading:
     try:
         for row in source.rows():
             if isinstance(row, Fault):
-                reading.faults.add(str(row))
+                reading.faults.add(str(row), row.rows)
             else:
                 reading.take(row)
     except DataError as error:

@@ -25,6 +25,12 @@ UNSAFE_IN_SCRIPT = str.maketrans({character: f"\\u{ord(character):04x}" for char
 
 def write_page(pages: Sequence[AttentionMaps], path: Path, title: str) -> Path:
     """Write one HTML file that shows the attention of each sentence; returns its path."""
+    _write_whole(Path(path), page(pages, title))
+    return Path(path)
+
+
+def page(pages: Sequence[AttentionMaps], title: str) -> bytes:
+    """The whole page."""
     style, script = _asset("page.css"), _asset("page.js")
     text = Template(_asset("page.html")).substitute(
         policy=_policy(style, script),
@@ -34,8 +40,7 @@ def write_page(pages: Sequence[AttentionMaps], path: Path, title: str) -> Path:
         data=_embedded({"scale": SCALE, "sentences": [_sentence(each) for each in pages]}),
     )
     # A lone surrogate cannot be written as UTF-8; a question mark in the title is better than no page.
-    _write_whole(Path(path), text.encode("utf-8", errors="replace"))
-    return Path(path)
+    return text.encode("utf-8", errors="replace")
 
 
 def _asset(name: str) -> str:

@@ -43,7 +43,7 @@ def load(source: Source, *, skip_bad: bool) -> Loaded:
         if isinstance(row, Pair):
             pairs.append(row)
             continue
-        faults += 1
+        faults += row.rows
         if len(shown) < _FAULTS_SHOWN:
             shown.append(row)
     if faults and not skip_bad:

@@ -50,4 +50,5 @@ def _unpaired(longer: str, number: int, rest: Iterator[str | Fault], shorter: st
     """Read the longer file to its end, so that the message can give both counts."""
     total = number + sum(1 for _ in rest)
     counts = f"{shorter} has {number - 1} lines but {longer} has {total}"
-    return Fault(f"{longer}:{number}", f"has no partner: {counts}; see from which line they are out of step")
+    reason = f"has no partner: {counts}; see from which line they are out of step"
+    return Fault(f"{longer}:{number}", reason, total - number + 1)

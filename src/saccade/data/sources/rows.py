@@ -31,10 +31,11 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A row that cannot be used: where ("file:line"), and why with what to do about it."""
+    """Rows that cannot be used: where ("file:line") they begin, why with what to do about it, and how many."""
 
     place: str
     reason: str
+    rows: int = 1
 
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}"
