@@ -35,7 +35,11 @@ def printed(map_: Map, *, width: int = 80, head: int | None = None, colour: bool
         color_system="truecolor" if colour else None,
         _environ={"TERM": "xterm-256color"},  # whatever the tests themselves run under
     )
-    Style.parse.cache_clear()  # a style keeps the codes it was first printed with, in another test's colours
+    for cached in (
+        Style.parse,
+        Style._add,
+    ):  # a style keeps the codes it was first printed with, in another test's colours
+        cached.cache_clear()
     console.print(heat_map(map_, head=head, width=width))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
