@@ -46,10 +46,11 @@ def may_look(queries: Places, keys: Places, causal: bool) -> MayLook | None:
 
 @dataclass(frozen=True)
 class Memory:
-    """What an encoder hands to a decoder."""
+    """What an encoder hands on: a state for each place, and one vector that sums all of it up."""
 
     states: Float[Tensor, "B S D"]
     places: Places
+    summary: Float[Tensor, "B D"]
 
 
 @dataclass(frozen=True)

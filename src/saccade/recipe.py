@@ -131,7 +131,7 @@ def rehearse(recipe: Recipe) -> None:
     with torch.device("meta"):
         model = assemble(recipe.model, 8, 8)
     for side in ("encoder", "decoder"):
-        longest = getattr(model, side).position.longest
+        longest = getattr(model, side).longest
         if longest is not None and longest <= recipe.data.longest:
             raise ConfigError(
                 f"model.{side}.position.longest: {longest} places cannot hold data.longest = {recipe.data.longest} "

@@ -712,7 +712,7 @@ def searched(
     rules = Rules.of(list(longest), prefixes)
     names = list(range(len(sources)) if names is None else names)
     with torch.inference_mode():
-        memory = model.encoder.encode(side.ids, side.keep)
+        memory = model.encoder.encode(side.values, side.keep)
         found = list(search(ModelWriter(model), memory, rules, names))
     assert sorted(row for row, _ in found) == list(range(len(sources))), "each sentence is given once"
     return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]
@@ -818,8 +818,8 @@ def check_resume(corpus: Corpus, tokens: int, gather: int = 0) -> None:
         for (wanted, after), (found, then) in zip(straight[done:], again, strict=True):
             assert (after, [b.rows for b in wanted]) == (then, [b.rows for b in found]), f"resumed at {position}"
             for one, other in zip(wanted, found, strict=True):
-                assert torch.equal(one.source.ids, other.source.ids)
-                assert torch.equal(one.outputs.ids, other.outputs.ids)
+                assert torch.equal(one.source.values, other.source.values)
+                assert torch.equal(one.outputs.values, other.outputs.values)
 
 
 def epoch_rows(corpus: Corpus, tokens: int, epoch: int = 0, seed: int = 1) -> list[tuple[int, ...]]:
@@ -845,7 +845,7 @@ def check_budget(corpus: Corpus, tokens: int, gather: int = 0) -> None:
     for group, position in some_updates(corpus, tokens, 20, gather=gather):
         for batch in group:
             for side in (batch.source, batch.inputs, batch.outputs):
-                assert side.ids.numel() <= tokens or len(batch.rows) == 1, "over the budget"
+                assert side.values.numel() <= tokens or len(batch.rows) == 1, "over the budget"
         real = [batch.target_tokens for batch in group]
         assert sum(real) >= gather or position.batch == 0, "an update of too few tokens"
         assert sum(real[:-1]) < max(1, gather), "an update of more batches than it needs"
@@ -862,10 +862,10 @@ def check_batch_content(corpus: Corpus, tokens: int) -> None:
                     (batch.inputs, [START, *target]),
                     (batch.outputs, [*target, END]),
                 ):
-                    keep = torch.ones_like(side.ids, dtype=torch.bool) if side.keep is None else side.keep
-                    assert side.ids[place][keep[place]].tolist() == wanted
+                    keep = torch.ones_like(side.values, dtype=torch.bool) if side.keep is None else side.keep
+                    assert side.values[place][keep[place]].tolist() == wanted
                     assert keep[place, : len(wanted)].all(), "padding stands on the right"
-                    assert (side.ids[place, len(wanted) :] == PAD).all()
+                    assert (side.values[place, len(wanted) :] == PAD).all()
 
 
 def check_little_padding(corpus: Corpus, tokens: int) -> None:

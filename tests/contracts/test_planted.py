@@ -369,7 +369,7 @@ def with_padding(model: Any, batch: Any) -> Any:
 
 
 def repeating(model: Any, batch: Any) -> Any:
-    return HIDDEN(model, replace(batch, outputs=replace(batch.outputs, ids=batch.inputs.ids)))
+    return HIDDEN(model, replace(batch, outputs=replace(batch.outputs, values=batch.inputs.values)))
 
 
 NAMED, HIDDEN = checkpoints.named_tensors, losses.forced_hidden
@@ -478,7 +478,7 @@ def unsorted(corpus: Corpus, order: np.ndarray, tokens: int) -> list[np.ndarray]
 
 def without_end(self: Corpus, rows: Any) -> Any:
     batch = BATCH(self, rows)
-    return replace(batch, outputs=replace(batch.outputs, ids=batch.outputs.ids.clamp(max=2)))
+    return replace(batch, outputs=replace(batch.outputs, values=batch.outputs.values.clamp(max=2)))
 
 
 EPOCH, UPDATES, BATCH, BY_LENGTH = batches.epoch_batches, batches.updates, Corpus.batch, batches.by_length

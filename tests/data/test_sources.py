@@ -47,7 +47,7 @@ def only_fault(source: Source) -> str:
 
 
 def texts_of(source: Source) -> list[tuple[str, str]]:
-    return [(pair.source, pair.target) for pair in load(source, skip_bad=False).pairs]
+    return [(pair.source, pair.target) for pair in load(source, skip_bad=False).rows]
 
 
 # pairs
@@ -280,7 +280,7 @@ def test_jsonl_fault(tmp_path: Path, line: str, reason: str):
     assert fault.startswith("t.jsonl:2: ")
     assert reason in fault
     fault.encode()
-    assert load(source, skip_bad=True).pairs == [
+    assert load(source, skip_bad=True).rows == [
         Pair("one", "eins", "t.jsonl:1"),
         Pair("one", "eins", "t.jsonl:3"),
     ]
@@ -303,7 +303,7 @@ def test_skip_bad_counts_a_pair_once_even_if_both_sides_are_bad(tmp_path: Path):
     source = pairs_of(tmp_path, b"\xff\n\0\ngood\n", b"\xff\nfine\ngut\n")
     loaded = load(source, skip_bad=True)
     assert loaded.faults == 2
-    assert loaded.pairs == [Pair("good", "gut", "t.en:3")]
+    assert loaded.rows == [Pair("good", "gut", "t.en:3")]
     assert "also t.de:1: byte 0xff" in faults_of(source)[0].reason
 
 
@@ -370,7 +370,7 @@ def test_multi30k():
     folder = Path(os.environ["SACCADE_DATA"])
     folder = folder / "multi30k" if (folder / "multi30k").is_dir() else folder
     loaded = load(Pairs(folder, src="train.en.gz", tgt="train.de.gz"), skip_bad=True)
-    assert len(loaded.pairs) == 29_000
+    assert len(loaded.rows) == 29_000
     assert loaded.faults == 0
 
 
@@ -379,4 +379,4 @@ def test_every_line_without_a_partner_is_counted(tmp_path: Path, sources: int, t
     (tmp_path / "a").write_text("x\n" * sources, "utf-8")
     (tmp_path / "b").write_text("y\n" * targets, "utf-8")
     loaded = load(Pairs(tmp_path, src="a", tgt="b"), skip_bad=True)
-    assert (len(loaded.pairs), loaded.faults) == (3, 2)
+    assert (len(loaded.rows), loaded.faults) == (3, 2)

@@ -6,36 +6,42 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from saccade.data.tokenizers import END, PAD, START
-from saccade.shapes import Ids, Keep
+from saccade.shapes import Float, Ids, Keep
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of a batch: ids, and which of them are real (None: all)."""
+    """One side of a batch: ids [B T] or frames [B T F], and which of them are real (None: all)."""
 
-    ids: Ids
+    values: Ids | Float[Tensor, "B T F"]
     keep: Keep | None
 
     @classmethod
     def of(cls, rows: Sequence[np.ndarray]) -> "Side":
+        """Rows of ids [T] or of frames [T F], padded on the right."""
         lengths = [len(row) for row in rows]
-        ids = np.full((len(rows), max(lengths, default=0)), PAD, dtype=np.int64)
-        for place, row in zip(ids, rows, strict=True):
+        longest = max(lengths, default=0)
+        frames = rows[0].shape[1:] if rows else ()
+        kind = np.float32 if frames else np.int64
+        values = np.full((len(rows), longest, *frames), PAD, dtype=kind)
+        for place, row in zip(values, rows, strict=True):
             place[: len(row)] = row
-        short = min(lengths, default=0) < ids.shape[1]
-        keep = np.arange(ids.shape[1]) < np.array(lengths)[:, None] if short else None
-        return cls(torch.from_numpy(ids), None if keep is None else torch.from_numpy(keep))
+        short = min(lengths, default=0) < longest
+        keep = np.arange(longest) < np.array(lengths)[:, None] if short else None
+        return cls(torch.from_numpy(values), None if keep is None else torch.from_numpy(keep))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sources with their end symbol; targets as what the decoder reads (`<s>` first) and should say (`</s>` last)."""
+    """What a model reads and should say. For a decoder: sources with their end symbol, `inputs` with `<s>` first,
+    `outputs` with `</s>` last. Where there is none: `outputs` are labels, `keep` says which places have one."""
 
     rows: tuple[int, ...]  # of the corpus, for messages
     source: Side
-    inputs: Side
+    inputs: Side | None
     outputs: Side
 
     @property
@@ -48,11 +54,15 @@ class Batch:
 
     @property
     def padded_tokens(self) -> int:
-        return self.source.ids.numel() + self.outputs.ids.numel()
+        return _places(self.source) + _places(self.outputs)
+
+
+def _places(side: Side) -> int:
+    return side.values.shape[0] * side.values.shape[1]
 
 
 def _real(side: Side) -> int:
-    return side.ids.numel() if side.keep is None else int(side.keep.sum())
+    return _places(side) if side.keep is None else int(side.keep.sum())
 
 
 class Corpus:

@@ -70,14 +70,15 @@ class ModelWriter:
     """A model as a search sees it."""
 
     def __init__(self, model: Model):
-        self.model = model
+        assert model.decoder is not None
+        self.decoder, self.head = model.decoder, model.head
 
     def start(self, memory: Memory, rows: int) -> Any:
-        return self.model.decoder.start(memory, rows)
+        return self.decoder.start(memory, rows)
 
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
-        hidden, state = self.model.decoder.step(tokens[:, None], state)
-        log_probs = self.model.head.log_probs(hidden[:, -1])
+        hidden, state = self.decoder.step(tokens[:, None], state)
+        log_probs = self.head.log_probs(hidden[:, -1])
         if not bool(log_probs[:, 0].isfinite().all()):  # one is enough: a softmax spreads what is not finite
             raise RunError("the model's probabilities are not finite; its weights are of no use")
         return log_probs, state
@@ -110,14 +111,15 @@ class TorchEngine:
         self, corpus: Corpus, rows: list[int], search: Search, decode: DecodeConfig, first: int
     ) -> list[tuple[int, list[Output]]]:
         source = Side.of([np.append(corpus.source(row), END) for row in rows])
-        places = self.model.decoder.position.longest or math.inf
+        writer = ModelWriter(self.model)
+        places = writer.decoder.longest or math.inf
         longest = [int(min(decode.ratio * len(corpus.source(row)) + decode.extra + 1, places)) for row in rows]
         rules = Rules.of(longest, [corpus.target(row).tolist() for row in rows])
         was_training = self.model.training
         self.model.eval()
         try:
-            memory = self.model.encoder.encode(source.ids, source.keep)
-            found = search(ModelWriter(self.model), memory, rules, [first + row for row in rows])
+            memory = self.model.encoder.encode(source.values, source.keep)
+            found = search(writer, memory, rules, [first + row for row in rows])
             return [(rows[i], [self._output(h) for h in best]) for i, best in found]
         finally:
             self.model.train(was_training)

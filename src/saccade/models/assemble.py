@@ -8,6 +8,7 @@ from saccade.config import Config, Count, Rate, Slot, build, merge, plain
 from saccade.errors import ConfigError, Refusal
 from saccade.models.blocks import Dropouts
 from saccade.models.stacked import Stacked
+from saccade.models.sides import Decoder, Encoder
 from saccade.parts.heads import Head, HeadSlot, Tied
 
 ENCODERS = {"stacked": Stacked}
@@ -43,28 +44,37 @@ def spread_block(model: Any) -> Any:
 
 
 class Model(nn.Module):
-    """An encoder reads, a decoder writes, a head chooses words."""
+    """An encoder reads, a decoder writes if the task has one, a head chooses words or labels."""
 
-    def __init__(self, encoder: Stacked, decoder: Stacked, head: Head):
+    def __init__(self, encoder: Encoder, decoder: Decoder | None, head: Head):
         super().__init__()
         self.encoder, self.decoder, self.head = encoder, decoder, head
 
 
-def assemble(config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> Model:
-    """Build the model, or say which key stands in the way."""
+def assemble(config: ModelConfig, source: int, target: int, *, frames: bool = False, writes: bool = True) -> Model:
+    """Build the model, or say which key stands in the way.
+
+    `source` is the size of the vocabulary that is read, or the width of its frames; `target` is how many words or
+    labels there are to choose from. Without `writes` there is no decoder: the head reads the encoder.
+    """
     site = {"dim": config.dim, "dropouts": Dropouts(**plain(config.dropout))}
+    read = {"frames": source} if frames else {"vocabulary": source}
     try:
-        encoder = build(config.encoder, "encoder", vocabulary=source_vocabulary, **site)
-        decoder = build(config.decoder, "decoder", vocabulary=target_vocabulary, causal=True, reads=True, **site)
-        if config.shared_embeddings:
-            decoder.embedding = _shared(config, encoder, source_vocabulary, target_vocabulary)
-        head = build(config.head, "head", vocabulary=target_vocabulary, dim=config.dim, turned=decoder.embedding.turned)
+        encoder = build(config.encoder, "encoder", **read, **site)
+        if writes:
+            decoder = build(config.decoder, "decoder", vocabulary=target, causal=True, reads=True, **site)
+            if config.shared_embeddings:
+                decoder.embedding = _shared(config, encoder, source, target)
+            turned = {"turned": decoder.embedding.turned}
+        else:
+            decoder, turned = None, {}
+        head = build(config.head, "head", vocabulary=target, dim=config.dim, **turned)
     except Refusal as refusal:
         raise ConfigError(f"{'.'.join(('model', *refusal.key))}: {refusal.reason}") from None
     return Model(encoder, decoder, cast(Head, head))
 
 
-def _shared(config: ModelConfig, encoder: Stacked, source_vocabulary: int, target_vocabulary: int) -> Any:
+def _shared(config: ModelConfig, encoder: Encoder, source_vocabulary: int, target_vocabulary: int) -> Any:
     if source_vocabulary != target_vocabulary:
         raise Refusal(
             f"needs one vocabulary for both languages, but the source has {source_vocabulary} tokens and the target "

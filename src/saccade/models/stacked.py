@@ -11,6 +11,7 @@ from saccade.models.blocks import BlockSlot, Dropouts, Standard
 from saccade.models.stacks import Layer, Plain, Stack, StackSlot
 from saccade.parts.dropout import Dropout
 from saccade.parts.embeddings import Embedding, EmbeddingSlot, Words
+from saccade.parts.pools import Mean, Pool, PoolSlot
 from saccade.parts.positions import Position, PositionSlot, Sinusoidal
 from saccade.places import Memory
 from saccade.shapes import Ids, Keep, States
@@ -25,8 +26,9 @@ class Stacked(nn.Module):
 
     def __init__(
         self,
-        vocabulary: int,
         dim: int,
+        vocabulary: int = 0,
+        frames: int = 0,
         causal: bool = False,
         reads: bool = False,
         dropouts: Dropouts = Dropouts(),
@@ -36,9 +38,10 @@ class Stacked(nn.Module):
         position: PositionSlot = Sinusoidal,
         stack: StackSlot = Plain,
         block: BlockSlot = Standard,
+        pool: PoolSlot = Mean,
     ):
         super().__init__()
-        self.embedding = cast(Embedding, build(embedding, "embedding", vocabulary=vocabulary, dim=dim))
+        self.embedding = cast(Embedding, build(embedding, "embedding", vocabulary=vocabulary, frames=frames, dim=dim))
         self.position = cast(Position, build(position, "position", dim=dim))
         self.dropout = Dropout(dropouts.embedding)
         self.stack = cast(Stack, build(stack, "stack", dim=dim, depth=depth))
@@ -47,13 +50,19 @@ class Stacked(nn.Module):
             for _ in range(self.stack.count(depth))
         )
         self.close = cast(Layer, self.layers[0]).closing()
+        self.pool = cast(Pool, build(pool, "pool"))
+
+    @property
+    def longest(self) -> int | None:
+        return self.position.longest
 
     def encode(self, values: Tensor, keep: Keep | None) -> Memory:
         """Read a whole sequence."""
         state = self.stack.start(self._layers, None, values.shape[0])
         x, places = self.embedding(values, keep)
         x, places, _ = self.stack(self._layers, self.dropout(self.position.embed(x, places)), places, state)
-        return Memory(self.close(x), places)
+        x = self.close(x)
+        return Memory(x, places, self.pool(x, places))
 
     def start(self, memory: Memory | None, rows: int) -> dict[str, Any]:
         """Before the first token."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from saccade.config import Slot
+from saccade.errors import Refusal
 from saccade.parts.inits import linear
 from saccade.shapes import Float, Int
 
@@ -101,8 +102,10 @@ class Linear(nn.Module):
 class Tied(nn.Module):
     """log p = log softmax(E h): the decoder's embedding turned round (Press & Wolf 2017). It owns no weights."""
 
-    def __init__(self, turned: Callable[[Tensor], tuple[Tensor, Tensor]]):
+    def __init__(self, turned: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None):
         super().__init__()
+        if turned is None:
+            raise Refusal('"tied" shares the table of a decoder, and this task has none; use "linear"')
         self.turned = turned
 
     def log_probs(self, hidden: Float[Tensor, "*n D"]) -> Float[Tensor, "*n V"]:

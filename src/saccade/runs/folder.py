@@ -196,7 +196,7 @@ def checksums(splits: dict[str, Source]) -> dict[str, str]:
 
 def pairs_of(splits: dict[str, Source], split: str, skip_bad: bool) -> tuple[Sequence[Pair], int]:
     loaded = load(splits[split], skip_bad=skip_bad)
-    return loaded.pairs, loaded.faults
+    return loaded.rows, loaded.faults
 
 
 def learn_tokenizers(config: Recipe, pairs: Sequence[Pair]) -> Tokenizers:

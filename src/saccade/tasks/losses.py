@@ -27,10 +27,11 @@ def next_token(model: Model, batch: Batch, smoothing: float) -> Loss:
 
 def forced_hidden(model: Model, batch: Batch) -> tuple[Float[Tensor, "n D"], Tensor]:
     """One forced pass: the hidden states that should say the real target tokens, and those tokens."""
-    memory = model.encoder.encode(batch.source.ids, batch.source.keep)
-    state = model.decoder.start(memory, batch.inputs.ids.shape[0])
-    hidden, _ = model.decoder.step(batch.inputs.ids, state, batch.inputs.keep)
+    memory = model.encoder.encode(batch.source.values, batch.source.keep)
+    assert model.decoder is not None and batch.inputs is not None
+    state = model.decoder.start(memory, batch.inputs.values.shape[0])
+    hidden, _ = model.decoder.step(batch.inputs.values, state, batch.inputs.keep)
     keep = batch.outputs.keep
     if keep is None:
-        return hidden.flatten(0, 1), batch.outputs.ids.flatten()
-    return hidden[keep], batch.outputs.ids[keep]
+        return hidden.flatten(0, 1), batch.outputs.values.flatten()
+    return hidden[keep], batch.outputs.values[keep]

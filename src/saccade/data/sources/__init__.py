@@ -6,11 +6,11 @@ from saccade.data.generated import Copy, Dates, Reverse, Sort
 from saccade.data.sources.jsonl import Jsonl
 from saccade.data.sources.nothing import Nothing
 from saccade.data.sources.pairs import Pairs
-from saccade.data.sources.rows import Fault, Pair, Source
+from saccade.data.sources.rows import Fault, Frames, Pair, Row, Source, Tagged
 from saccade.data.sources.tsv import Tsv
 from saccade.errors import DataError
 
-__all__ = ["SOURCES", "Fault", "Loaded", "Nothing", "Pair", "Source", "load"]
+__all__ = ["SOURCES", "Fault", "Frames", "Loaded", "Nothing", "Pair", "Row", "Source", "Tagged", "load"]
 
 SOURCES: dict[str, type] = {
     "pairs": Pairs,
@@ -28,27 +28,27 @@ _FAULTS_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The usable pairs of a source, and how many rows were left out."""
+    """The usable rows of a source, and how many were left out."""
 
-    pairs: list[Pair]
+    rows: list[Row]
     faults: int
 
 
 def load(source: Source, *, skip_bad: bool) -> Loaded:
     """Read a whole source; bad rows are left out and counted if `skip_bad`, else a DataError lists them."""
-    pairs: list[Pair] = []
+    rows: list[Row] = []
     shown: list[Fault] = []
     faults = 0
     for row in source.rows():
-        if isinstance(row, Pair):
-            pairs.append(row)
+        if not isinstance(row, Fault):
+            rows.append(row)
             continue
         faults += row.rows
         if len(shown) < _FAULTS_SHOWN:
             shown.append(row)
     if faults and not skip_bad:
-        raise DataError(_listing(shown, faults, faults + len(pairs)))
-    return Loaded(pairs, faults)
+        raise DataError(_listing(shown, faults, faults + len(rows)))
+    return Loaded(rows, faults)
 
 
 def _listing(shown: list[Fault], faults: int, rows: int) -> str:

@@ -11,6 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from saccade.errors import DataError
 
 LONGEST_LINE = 100_000
@@ -27,6 +29,29 @@ class Pair:
     source: str
     target: str
     place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A sentence as words, with a label for each ("" = none)."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    place: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frames:
+    """A series of numbers [T F] with a label for each frame ("" = none) or one for all of it. `group` is whose it is:
+    a group must not stand in two splits."""
+
+    source: np.ndarray
+    target: tuple[str, ...] | str
+    place: str
+    group: str = ""
+
+
+Row = Pair | Tagged | Frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +73,7 @@ class Source(Protocol):
         """Give the path of each file under the option that named it; none if rows are generated."""
         ...
 
-    def rows(self) -> Iterator[Pair | Fault]:
+    def rows(self) -> Iterator[Row | Fault]:
         """Give every row, in the order of the file, without holding the file in memory."""
         ...
 
