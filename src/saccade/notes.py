@@ -1,6 +1,9 @@
 """What a part says beside its result. Results never read notes; whoever wants them listens.
 
-A part notes its attention weights only while someone listens, so the fused kernel is free the rest of the time.
+Kinds of notes: `weights` (attention [B H T S]; noted only while someone listens, so the fused kernel is free the rest
+of the time), `loss` (a cost [B H T S] or [B 1 T 1] that is added to the task's) and `wager` (what a random choice was
+bet on, [B H T 2]: settled by the cost of what followed). `saccade.tasks.losses` hears the last two in every training,
+so a part that brings a loss along needs nobody to remember it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,20 +17,21 @@ from torch import Tensor, nn
 from saccade.errors import SaccadeError
 from saccade.places import Places
 
+Hear = Callable[[Tensor, Places], None]
+
 
 class Part(nn.Module):
     """A module that can note things."""
 
-    _hear: Callable[[Tensor, Places], None] | None = None
-    _kind = ""
+    _ears: Mapping[str, Hear] = {}
 
     def asked(self, kind: str) -> bool:
-        return kind == self._kind
+        return kind in self._ears
 
     def note(self, kind: str, value: Tensor, queries: Places) -> None:
         """Say something about the places `queries`, along axis 2 of `value`."""
-        if self._hear is not None and kind == self._kind:
-            self._hear(value, queries)
+        if hear := self._ears.get(kind):
+            hear(value, queries)
 
 
 class Notes:
@@ -67,14 +71,14 @@ def _joined(pieces: list[Tensor]) -> Tensor:
 def listen(model: nn.Module, kind: str) -> Iterator[Notes]:
     """Hear one kind of note from every part of the model for the length of a block."""
     notes = Notes()
-    parts = [(name, part) for name, part in model.named_modules() if isinstance(part, Part)]
-    for name, part in parts:
-        part._hear, part._kind = partial(notes.hear, name), kind
+    parts = [(name, part, part._ears) for name, part in model.named_modules() if isinstance(part, Part)]
+    for name, part, before in parts:
+        part._ears = {**before, kind: partial(notes.hear, name)}
     try:
         yield notes
     finally:
-        for _, part in parts:
-            part._hear, part._kind = None, ""
+        for _, part, before in parts:
+            part._ears = before
 
 
 class Captured(Mapping[str, Tensor]):

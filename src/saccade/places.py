@@ -27,6 +27,10 @@ class Places:
             return cls(torch.ones(rows, length, dtype=torch.bool, device=like.device), at, padded=False)
         return cls(keep, at, padded=True)
 
+    def one(self, t: int) -> "Places":
+        """The place number t of each row."""
+        return Places(self.keep[:, t : t + 1], self.at[:, t : t + 1], self.padded)
+
     def back(self, count: int) -> "Places":
         """The last `count` places up to here. A cache is contiguous and unpadded, so it stores no places."""
         if count == self.at.shape[1]:

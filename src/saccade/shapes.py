@@ -11,7 +11,8 @@ Ids = Int[Tensor, "B T"]
 Keep = Bool[Tensor, "B T"]
 States = Float[Tensor, "B T D"]
 Heads = Float[Tensor, "B H T K"]
+Prepared = Float[Tensor, "B H T P"]  # what a score makes of queries or keys
 Scores = Float[Tensor, "B H T S"]
 MayLook = Bool[Tensor, "#B #H #T S"]
 
-__all__ = ["Bool", "Float", "Heads", "Ids", "Int", "Keep", "MayLook", "Scores", "States"]
+__all__ = ["Bool", "Float", "Heads", "Ids", "Int", "Keep", "MayLook", "Prepared", "Scores", "States"]

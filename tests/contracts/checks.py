@@ -32,6 +32,7 @@ from saccade.decode.search import Hypothesis, Search
 from saccade.errors import SaccadeError
 from saccade.models.assemble import Model
 from saccade.notes import capture
+from saccade.parts import Bare, Hard, MultiHead
 from saccade.places import Fixed, Memory, Places, select
 from saccade.runs.checkpoints import load_weights, write_checkpoint
 from saccade.tasks.losses import next_token
@@ -120,6 +121,16 @@ def answer(model: Model, given: Shown, listening: bool = False) -> Answer:
         return Answer(memory, hidden, dict(maps))
 
 
+def draws(part: nn.Module) -> bool:
+    """Whether something in it chooses by lot while training."""
+    return any(isinstance(inner, Hard) for inner in part.modules())
+
+
+def looks(model: Model) -> bool:
+    """Whether there is any attention in it."""
+    return any(isinstance(inner, (MultiHead, Bare)) for inner in model.modules())
+
+
 def keys_of(name: str) -> str:
     """Which side an attention looks at follows from its name."""
     return "source" if name.startswith("encoder.") or name.partition("@")[0].endswith(".memory") else "target"
@@ -192,7 +203,8 @@ def check_blind_to_padding(model: Model) -> None:
         given.target.masked_fill(~keeps(TARGET_LENGTHS), UNKNOWN),
         given.target_keep,
     )
-    for training, listening, padded in itertools.product((False, True), (False, True), (given, noise)):
+    modes = (False,) if draws(model) else (False, True)  # what is drawn by lot is not the same twice
+    for training, listening, padded in itertools.product(modes, (False, True), (given, noise)):
         model.train(training)
         together = answer(model, padded, listening)
         for row in range(B):
@@ -222,7 +234,7 @@ def check_weights(model: Model) -> None:
     given = shown(model)
     maps = answer(model, given, listening=True).maps
     names = dict(model.named_modules())
-    assert any(keys_of(name) == "source" for name in maps), "nothing looks at the source"
+    assert not looks(model) or any(keys_of(name) == "source" for name in maps), "nothing looks at the source"
     real = {"source": keeps(SOURCE_LENGTHS), "target": keeps(TARGET_LENGTHS)}
     for name, weights in maps.items():
         assert name.partition("@")[0] in names, f"{name} is not the name of a part"
@@ -276,7 +288,7 @@ def check_fused_equals_explicit(model: Model) -> None:
     model.eval()
     given = shown(model)
     fused, explicit = answer(model, given), answer(model, given, listening=True)
-    assert explicit.maps, "nobody spoke"
+    assert explicit.maps or not looks(model), "nobody spoke"
     real = fused.memory.places.keep
     close(fused.memory.states[real], explicit.memory.states[real], "the memory")
     close(fused.hidden[given.target_keep], explicit.hidden[given.target_keep], "the hidden states")
@@ -465,13 +477,14 @@ def check_mixer(make: Callable[[bool], nn.Module]) -> None:
         mixer.train().zero_grad()
         leaf, memory_leaf = x.clone().requires_grad_(), states.clone().requires_grad_()
         with capture(mixer) if listening else nullcontext():
-            memory = Memory(memory_leaf, Places.of(states, keep))
+            memory = Memory(memory_leaf, Places.of(states, keep), memory_leaf[:, 0])
             y, _ = mixer(leaf, Places.of(leaf, None), mixer.start(memory, B))
         zeros = mixer.out(torch.zeros(T, D))  # the last projection of every part is `out`
         close(y[1], zeros, "nothing to look at")
         differs(y[0], zeros, "something to look at")
         y.square().sum().backward()
-        for name, gradient in {"x": leaf.grad, "memory": memory_leaf.grad}.items():
+        learns = {"memory": memory_leaf.grad} | ({} if draws(mixer) else {"x": leaf.grad})
+        for name, gradient in learns.items():
             assert gradient is not None, f"no gradient reaches {name}"
             assert gradient.isfinite().all(), f"the gradient of {name} is NaN"
         assert not memory_leaf.grad[1].any(), "what nobody saw learns nothing"
@@ -501,6 +514,10 @@ def check_pick(pick: Any) -> None:
     sums = keep.any(-1).float().expand(B, 2, T)
     close(weights.sum(-1), sums, "weights sum to one, or to nothing where nothing may be seen")
     assert not weights[~keep.expand_as(weights)].any(), "what is hidden has weight"
+    if draws(pick):
+        assert not weights.requires_grad, "a choice has no gradient"
+        assert set(weights.unique().tolist()) <= {0.0, 1.0}, "one place or none"
+        return
     weights.square().sum().backward()
     assert scores.grad.isfinite().all(), "a row without anything to look at has a gradient of NaN"
     close(pick(scores, None).sum(-1), torch.ones(B, 2, T), "weights over everything")

@@ -49,7 +49,7 @@ def test_a_mixer_looks_at_itself_or_a_memory_and_nothing_gives_zeros(tree: Any) 
 
 @every(SCORES)
 def test_a_score_joins_what_it_prepared(tree: Any) -> None:
-    checks.check_score(made(SCORES, tree), Soft())
+    checks.check_score(made(SCORES, tree, heads=2, width=11), Soft())
 
 
 @every(PICKS)

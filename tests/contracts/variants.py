@@ -1,5 +1,6 @@
 """Every way to fill every slot, read off the tables: a new member is tested without a new line."""
 
+import itertools
 import random
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -10,11 +11,18 @@ import torch
 from pydantic.fields import FieldInfo
 
 from saccade.config import Slot, python_layer, resolve, schema
+from saccade.errors import ConfigError
 from saccade.models.assemble import Model, ModelConfig, assemble
 
 B, T, S, D, V = 3, 7, 5, 22, 13  # primes, and twice a prime where two heads must fit: no two axes can be swapped
 OTHER_V = 17
-SMALL = {"heads": 2, "inner": 11, "depth": 2, "longest": 31}  # what a test can afford, wherever a kind has the option
+SMALL = {
+    "heads": 2,
+    "inner": 11,
+    "depth": 2,
+    "longest": 31,
+    "rank": 3,
+}  # what a test can afford, wherever a kind has the option
 
 Fields = Mapping[str, FieldInfo]
 Table = Mapping[str, Callable[..., Any]]
@@ -113,19 +121,59 @@ def _variant(label: str, tree: dict[str, Any]) -> Variant:
     return Variant(label, tree, V, OTHER_V)
 
 
+# What is told apart by company only: (label, encoder, decoder), over small sizes.
+COMPANY: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    (f"recurrent-{cell}-{attend}-{feeding}", {"cell": cell}, {"cell": cell, "attend": attend, "input_feeding": feeding})
+    for cell, attend, feeding in itertools.product(("gru", "lstm", "tanh"), ("before", "after"), (False, True))
+] + [
+    ("no-attention-at-start", {"bidirectional": False}, {"memory": "at_start", "readout": "plain"}),
+    ("no-attention-fed", {}, {"memory": "at_start", "input_feeding": True}),
+    ("no-attention-every-step", {}, {"memory": "every_step"}),
+    ("coverage", {}, {"memory": {"kind": "bare", "score": "additive", "coverage": True, "repeat_cost": 0.5}}),
+    ("coverage-after", {}, {"memory": {"kind": "bare", "score": "dot", "coverage": True}, "attend": "after"}),
+    ("hard-additive", {}, {"memory": {"kind": "bare", "score": "additive", "pick": "hard"}}),
+    ("free-widths", {}, {"memory": {"kind": "multi_head", "heads": 3, "key_width": 5, "value_width": 7}}),
+]
+
+
 def _variants() -> Iterator[Variant]:
     fields = ModelConfig.model_fields
     base = small_fields(fields)
+    recurrent = {side: small(fields_slot.table, "recurrent") for side, fields_slot in _sides(fields)}
     yield _variant("default", base)
     for label, tree in changes(fields, base):
-        unused = label.startswith(("encoder.block.memory", "decoder.embedding"))  # not built; the encoder's is shared
+        # not built, or not read: a shared embedding is the encoder's, and a decoder has no pool
+        unused = label.startswith(
+            ("encoder.block.memory", "decoder.embedding", "decoder.pool", "decoder=recurrent.emb")
+        )
         if not unused:
-            yield _variant(label, tree)
-    for number in range(3):
+            read = {"decoder": recurrent["decoder"]} if ".pool" in label else {}  # something must use the summary
+            yield _variant(label, tree | read)
+    for label, encoder, decoder in COMPANY:
+        yield _variant(label, base | {side: recurrent[side] | own for side, own in zip(recurrent, (encoder, decoder))})
+    for number in range(6):
         yield _variant(f"mixture-{number}", mixture(fields, random.Random(number)))
 
 
-VARIANTS = list(_variants())
+def _sides(fields: Fields) -> Iterator[tuple[str, Slot]]:
+    for side in ("encoder", "decoder"):
+        slot = slot_of(fields[side])
+        assert slot
+        yield side, slot
+
+
+def _stands(variant: Variant) -> bool:
+    try:
+        with torch.device("meta"):
+            variant.fresh()
+    except ConfigError:
+        return False
+    return True
+
+
+EVERY = list(_variants())
+VARIANTS = [variant for variant in EVERY if _stands(variant)]
+REFUSED = [variant for variant in EVERY if variant not in VARIANTS]
 DEFAULT = VARIANTS[0]
 
 

@@ -7,12 +7,13 @@ from torch import nn
 from saccade.config import Config, Count, Rate, Slot, build, merge, plain
 from saccade.errors import ConfigError, Refusal
 from saccade.models.blocks import Dropouts
-from saccade.models.stacked import Stacked
+from saccade.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from saccade.models.sides import Decoder, Encoder
+from saccade.models.stacked import Stacked
 from saccade.parts.heads import Head, HeadSlot, Tied
 
-ENCODERS = {"stacked": Stacked}
-DECODERS = {"stacked": Stacked}
+ENCODERS = {"stacked": Stacked, "recurrent": RecurrentEncoder}
+DECODERS = {"stacked": Stacked, "recurrent": RecurrentDecoder}
 
 
 class DropoutRates(Config):

@@ -50,7 +50,8 @@ class Standard(nn.Module):
         super().__init__()
         mixers = {"self": (self_, causal)} | ({"memory": (memory, False)} if reads else {})
         for name, (mixer, past_only) in mixers.items():
-            self.add_module(name, build(mixer, name, dim=dim, causal=past_only, dropout=dropouts.attention))
+            site = {"dim": dim, "causal": past_only, "remembers": name == "memory", "dropout": dropouts.attention}
+            self.add_module(name, build(mixer, name, **site))
         self.add_module("feed_forward", build(feed_forward, "feed_forward", dim=dim, dropout=dropouts.feed_forward))
         self.mixers = tuple(mixers)
         self._norm, self._dim = norm, dim

@@ -1,5 +1,8 @@
 """How weights begin."""
 
+import math
+
+import torch
 from torch import nn
 
 
@@ -17,3 +20,11 @@ def table(rows: int, dim: int) -> nn.Embedding:
     embedding = nn.Embedding(rows, dim)
     nn.init.normal_(embedding.weight, std=dim**-0.5)
     return embedding
+
+
+def per_head(heads: int, inputs: int, outputs: int) -> nn.Parameter:
+    """A matrix for each head, x @ weight, that keeps the variance both ways."""
+    weight = nn.Parameter(torch.empty(heads, inputs, outputs))
+    bound = math.sqrt(6 / (inputs + outputs))
+    nn.init.uniform_(weight, -bound, bound)
+    return weight

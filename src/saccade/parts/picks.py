@@ -1,22 +1,33 @@
-"""Picks: from scores to weights. Soft picks let the fused kernel do both."""
+"""Picks: from scores to weights. A soft pick lets the fused kernel do both."""
 
 import math
 from collections.abc import Callable
 from typing import Annotated, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from saccade.config import Slot
-from saccade.shapes import MayLook, Scores
+from saccade.config import NotNegative, Rate, Slot
+from saccade.notes import Part
+from saccade.places import Places
+from saccade.shapes import Bool, Float, MayLook, Scores
 
 
 class Pick(Protocol):
-    """The contract of a pick. `soft`: exactly a softmax, so the fused kernel may do it."""
+    """The contract of a pick. `soft`: exactly a softmax, so the fused kernel may do it. `queries` are for notes."""
 
     soft: bool
 
-    def __call__(self, scores: Scores, keep: MayLook | None) -> Scores: ...
+    def __call__(self, scores: Scores, keep: MayLook | None, queries: Places | None = None) -> Scores: ...
+
+
+class Wagers(Protocol):
+    """A part that chooses by lot while training. `settle` turns what it noted as `wager` [B H T 2] and what followed
+    each choice (`cost` [B T], of `count` [B T] tokens) into a loss, a sum over the real places."""
+
+    def settle(
+        self, wager: Tensor, cost: Float[Tensor, "B T"], count: Float[Tensor, "B T"], keep: Bool[Tensor, "B T"]
+    ) -> Tensor: ...
 
 
 def hide(scores: Scores, keep: MayLook | None) -> Scores:
@@ -24,16 +35,93 @@ def hide(scores: Scores, keep: MayLook | None) -> Scores:
     return scores if keep is None else scores.masked_fill(~keep, -math.inf)
 
 
+def _only_seen(weights: Scores, keep: MayLook | None) -> Scores:
+    return weights if keep is None else weights.masked_fill(~keep, 0.0)  # a softmax of nothing is NaN
+
+
 class Soft(nn.Module):
     """weights = softmax(scores). A row that may look at nothing gives zeros."""
 
     soft = True
 
-    def forward(self, scores: Scores, keep: MayLook | None) -> Scores:
-        weights = torch.softmax(hide(scores, keep), -1)
-        return weights if keep is None else weights.masked_fill(~keep, 0.0)  # softmax of nothing is NaN
+    def forward(self, scores: Scores, keep: MayLook | None, queries: Places | None = None) -> Scores:
+        return _only_seen(torch.softmax(hide(scores, keep), -1), keep)
 
 
-PICKS: dict[str, Callable[..., nn.Module]] = {"soft": Soft}
+class Sparsemax(nn.Module):
+    """weights = sparsemax(scores), the nearest point of the simplex: it can give exactly zero, so a query may look at
+    a few places only (Martins & Astudillo 2016)."""
+
+    soft = False
+
+    def forward(self, scores: Scores, keep: MayLook | None, queries: Places | None = None) -> Scores:
+        # hidden places get a score too low to matter, and no −∞: its cumulative sum would be NaN
+        lowest = scores.detach().amin(-1, keepdim=True) - 2.0
+        seen = scores if keep is None else torch.where(keep, scores, lowest)
+        ordered = seen.sort(-1, descending=True).values
+        rank = torch.arange(1, seen.shape[-1] + 1, device=seen.device, dtype=seen.dtype)
+        above = ordered.cumsum(-1) - 1
+        size = (rank * ordered > above).sum(-1, keepdim=True).clamp(min=1)  # of the support
+        threshold = above.gather(-1, size - 1) / size
+        return _only_seen((seen - threshold).clamp(min=0), keep)
+
+
+class Hard(Part):
+    """One place by lot while training, drawn from softmax(scores); the likeliest place in use (Xu et al. 2015, §4.1).
+
+    A choice cannot be differentiated, so it is a wager, settled by what it led to (REINFORCE, Williams 1992): the loss
+    (cost − baseline) · log p(choice), with `cost` that of all tokens that the choice could change. The baseline is a
+    moving mean (`memory`) of the cost a token; it shifts no gradient on average and quiets them all. `entropy` pays for
+    staying undecided, so that a choice is not made too early.
+    """
+
+    soft = False
+
+    def __init__(self, *, reward: NotNegative = 1.0, entropy: NotNegative = 0.01, memory: Rate = 0.95):
+        super().__init__()
+        self.reward, self.entropy, self.memory = reward, entropy, memory
+        self.baseline: Tensor
+        self.settled: Tensor
+        self.register_buffer("baseline", torch.zeros(()))
+        self.register_buffer("settled", torch.zeros(()))
+
+    def forward(self, scores: Scores, keep: MayLook | None, queries: Places | None = None) -> Scores:
+        p = _only_seen(torch.softmax(hide(scores, keep), -1), keep)
+        chosen = self.draw(p.detach()) if self.training else p.argmax(-1, keepdim=True)
+        if queries is not None and self.asked("wager"):
+            tiny = torch.finfo(p.dtype).tiny
+            log_p = p.clamp(min=tiny).log()
+            wager = [log_p.gather(-1, chosen)[..., 0], -(p * log_p).sum(-1)]
+            self.note("wager", torch.stack(wager, -1), queries)
+        weights = torch.zeros_like(p).scatter_(-1, chosen, 1.0)
+        return _only_seen(weights, keep)
+
+    def draw(self, p: Scores) -> Tensor:
+        """One place [B H T 1] of each row, with the probabilities p. A row of zeros gives any."""
+        dice = torch.rand(*p.shape[:-1], 1, device=p.device, dtype=p.dtype)
+        reached = p.cumsum(-1) > dice * p.sum(-1, keepdim=True)
+        return reached.int().argmax(-1, keepdim=True)
+
+    def settle(
+        self, wager: Tensor, cost: Float[Tensor, "B T"], count: Float[Tensor, "B T"], keep: Bool[Tensor, "B T"]
+    ) -> Tensor:
+        """Σ (cost − baseline · count) · log p − entropy, over real places and heads."""
+        log_p, entropy = wager.unbind(-1)
+        advantage = ((cost - self.baseline * count) * self.reward).detach()
+        loss = (advantage[:, None] * log_p - self.entropy * entropy) * keep[:, None]
+        self._remember(cost[keep], count[keep])
+        return loss.sum()
+
+    def _remember(self, cost: Tensor, count: Tensor) -> None:
+        tokens = count.sum()
+        if not tokens:
+            return
+        with torch.no_grad():  # the first mean counts in full: a baseline of zero would be far off
+            share = torch.where(self.settled > 0, 1 - self.memory, 1.0)
+            self.baseline.lerp_(cost.detach().sum() / tokens, share)
+            self.settled.fill_(1.0)
+
+
+PICKS: dict[str, Callable[..., nn.Module]] = {"soft": Soft, "hard": Hard, "sparsemax": Sparsemax}
 
 PickSlot = Annotated[Callable[..., nn.Module], Slot(PICKS)]

@@ -1,12 +1,18 @@
 """Losses are sums with counts: only the training loop divides, once, over all the batches of an update."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import cast
 
+import torch
 from torch import Tensor
 
 from saccade.data.batches import Batch
 from saccade.models.assemble import Model
-from saccade.shapes import Float
+from saccade.notes import Notes, listen
+from saccade.parts.picks import Wagers
+from saccade.shapes import Bool, Float
 
 
 @dataclass(frozen=True)
@@ -20,18 +26,112 @@ class Loss:
 
 def next_token(model: Model, batch: Batch, smoothing: float) -> Loss:
     """The cost of each target token, given the source and the tokens before it. Padding costs nothing."""
-    hidden, target = forced_hidden(model, batch)
+    with extras(model) as heard:
+        hidden, target = forced_hidden(model, batch)
     total, each = model.head.loss(hidden, target, smoothing)
-    return Loss(total, target.shape[0], {"cost": float(each.sum())})
+    return heard.added_to(Loss(total, target.shape[0], {"cost": float(each.sum())}), each, batch)
+
+
+def each_place(model: Model, batch: Batch, smoothing: float) -> Loss:
+    """The cost of the label of each place that has one."""
+    with extras(model) as heard:
+        states = model.encoder.encode(batch.source.values, batch.source.keep).states
+    keep, labels = batch.outputs.keep, batch.outputs.values
+    hidden = states.flatten(0, 1) if keep is None else states[keep]
+    target = labels.flatten() if keep is None else labels[keep]
+    total, each = model.head.loss(hidden, target, smoothing)
+    return heard.added_to(Loss(total, target.shape[0], {"cost": float(each.sum())}), each, batch)
+
+
+def whole(model: Model, batch: Batch, smoothing: float) -> Loss:
+    """The cost of the one label of each sequence."""
+    with extras(model) as heard:
+        summary = model.encoder.encode(batch.source.values, batch.source.keep).summary
+    total, each = model.head.loss(summary, batch.outputs.values[:, 0], smoothing)
+    return heard.added_to(Loss(total, each.shape[0], {"cost": float(each.sum())}), each, batch)
 
 
 def forced_hidden(model: Model, batch: Batch) -> tuple[Float[Tensor, "n D"], Tensor]:
     """One forced pass: the hidden states that should say the real target tokens, and those tokens."""
     memory = model.encoder.encode(batch.source.values, batch.source.keep)
-    assert model.decoder is not None and batch.inputs is not None
+    assert model.decoder is not None
+    assert batch.inputs is not None
     state = model.decoder.start(memory, batch.inputs.values.shape[0])
     hidden, _ = model.decoder.step(batch.inputs.values, state, batch.inputs.keep)
     keep = batch.outputs.keep
     if keep is None:
         return hidden.flatten(0, 1), batch.outputs.values.flatten()
     return hidden[keep], batch.outputs.values[keep]
+
+
+# ── what parts add: costs of their own, and wagers settled by what followed ─────────────────────────
+
+
+@contextmanager
+def extras(model: Model) -> Iterator["Extras"]:
+    """Hear what parts have to say about the loss. In use nothing is learned, so nobody is asked."""
+    if not (model.training and torch.is_grad_enabled()):
+        yield Extras(model, {})
+        return
+    with ExitStack() as stack:
+        yield Extras(
+            model,
+            {
+                (side, kind): stack.enter_context(listen(getattr(model, side), kind))
+                for side in ("encoder", "decoder")
+                if getattr(model, side) is not None
+                for kind in ("loss", "wager")
+            },
+        )
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What was noted, by side of the model and kind of note."""
+
+    model: Model
+    notes: dict[tuple[str, str], Notes]
+
+    def added_to(self, loss: Loss, each: Float[Tensor, "n"], batch: Batch) -> Loss:
+        """The task's loss with what parts add to it; each name is shown with its sum."""
+        total, shown = loss.total, dict(loss.shown)
+        for (side, kind), notes in self.notes.items():
+            for name, value in notes.maps().items():
+                keep = _real(batch, side)
+                cost = (
+                    (value * keep[:, None, :, None]).sum()
+                    if kind == "loss"
+                    else self._settled(side, name, value, each, batch)
+                )
+                total = total + cost
+                shown[f"{side}.{name}"] = float(cost.detach())
+        return Loss(total, loss.count, shown)
+
+    def _settled(self, side: str, name: str, wager: Tensor, each: Float[Tensor, "n"], batch: Batch) -> Tensor:
+        part = cast(Wagers, getattr(self.model, side).get_submodule(name.partition("@")[0]))
+        cost, count = _what_followed(each, batch, side)
+        return part.settle(wager, cost, count, _real(batch, side))
+
+
+def _real(batch: Batch, side: str) -> Bool[Tensor, "B T"]:
+    """Which places of a side are real."""
+    values = batch.source if side == "encoder" or batch.inputs is None else batch.inputs
+    shape = values.values.shape[:2]
+    return torch.ones(shape, dtype=torch.bool, device=values.values.device) if values.keep is None else values.keep
+
+
+def _what_followed(
+    each: Float[Tensor, "n"], batch: Batch, side: str
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """For each place of a side, the cost of all tokens that a choice there could change, and their number: in a
+    decoder its own token and those after it, in an encoder all of its row."""
+    rows, steps = batch.outputs.values.shape[:2]
+    keep = batch.outputs.keep
+    keep = torch.ones(rows, steps, dtype=torch.bool, device=each.device) if keep is None else keep
+    costs = each.new_zeros(rows, steps).masked_scatter(keep, each)
+    both = torch.stack([costs, keep.to(each.dtype)])
+    if side == "decoder":
+        cost, count = both.flip(-1).cumsum(-1).flip(-1)
+    else:
+        cost, count = both.sum(-1, keepdim=True).expand(-1, -1, batch.source.values.shape[1])
+    return cost, count

@@ -11,7 +11,8 @@ from torch import nn
 
 from saccade.config import Slot
 from saccade.parts.mixers.attention import MultiHead
+from saccade.parts.mixers.bare import Bare
 
-MIXERS: dict[str, Callable[..., nn.Module]] = {"multi_head": MultiHead}
+MIXERS: dict[str, Callable[..., nn.Module]] = {"multi_head": MultiHead, "bare": Bare}
 
 MixerSlot = Annotated[Callable[..., nn.Module], Slot(MIXERS)]

@@ -1,0 +1,76 @@
+"""Looking: what every attention does with its queries, keys and values, whatever it made them of."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from saccade.parts.dropout import Dropout
+from saccade.parts.picks import Pick
+from saccade.parts.scores import Score
+from saccade.places import Places, may_look
+from saccade.shapes import Float, Heads, Prepared
+
+Keys = Float[Tensor, "B H S P"]
+Values = Float[Tensor, "B H S K"]
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Keys and values so far. It grows with us, so it needs no places."""
+
+    key: Keys
+    value: Values
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """Keys and values of a memory, prepared once."""
+
+    key: Keys
+    value: Values
+    places: Places
+
+
+class Looker(Protocol):
+    """What looking needs of an attention."""
+
+    score: Score
+    pick: Pick
+    dropout: Dropout
+    causal: bool
+    training: bool
+
+    def asked(self, kind: str) -> bool: ...
+    def note(self, kind: str, value: Tensor, queries: Places) -> None: ...
+
+
+def look(part: Looker, query: Prepared, key: Tensor, value: Tensor, queries: Places, keys: Places) -> Heads:
+    """pick(score(query, key)) · value. A dot score with the soft pick runs on torch's fused kernel, unless someone
+    listens for weights or attention dropout is drawn: then the same sum is written out."""
+    drops = part.training and part.dropout.threshold > 0
+    if part.score.dot and part.pick.soft and not drops and not part.asked("weights"):
+        return _fused(part, query, key, value, queries, keys)
+    weights = part.pick(part.score.join(query, key), may_look(queries, keys, part.causal), queries)
+    part.note("weights", weights, queries)
+    return part.dropout(weights) @ value
+
+
+def _fused(part: Looker, query: Prepared, key: Tensor, value: Tensor, queries: Places, keys: Places) -> Heads:
+    # the kernel's own causal mask is aligned top-left: right for a whole pass only, and there it also
+    # keeps right padding out of every real row
+    whole = part.causal and keys is queries and query.shape[2] > 1
+    keep = None if whole else may_look(queries, keys, part.causal)
+    return F.scaled_dot_product_attention(query, key, value, keep, is_causal=whole, scale=1.0)
+
+
+def look_at_memory(part: Looker, query: Prepared, queries: Places, memory: Remembered) -> Heads:
+    """The hypotheses of a sentence are more queries of its one row: a memory is never copied for a beam."""
+    sentences, steps = memory.key.shape[0], query.shape[2]
+    beam = query.shape[0] // sentences
+    if beam == 1:
+        return look(part, query, memory.key, memory.value, queries, memory.places)
+    folded = query.unflatten(0, (sentences, beam)).transpose(1, 2).flatten(2, 3)
+    found = look(part, folded, memory.key, memory.value, queries, memory.places)
+    return found.unflatten(2, (beam, steps)).transpose(1, 2).flatten(0, 1)
