@@ -13,14 +13,18 @@ from saccade.models.stacks import STACKS
 from saccade.optim.optimizers import OPTIMIZERS
 from saccade.optim.schedules import SCHEDULES
 from saccade.parts import (
+    CELLS,
     CONNECTIONS,
+    CONTEXTS,
     EMBEDDINGS,
     FEED_FORWARDS,
     HEADS,
     MIXERS,
     NORMS,
     PICKS,
+    POOLS,
     POSITIONS,
+    READOUTS,
     SCORES,
 )
 from saccade.tasks import TASKS
@@ -29,6 +33,10 @@ TABLES = {
     "model.encoder": ENCODERS,
     "model.decoder": DECODERS,
     "model.head": HEADS,
+    "model.encoder.cell, model.decoder.cell": CELLS,
+    "model.decoder.memory (of `recurrent`)": CONTEXTS,
+    "model.decoder.readout": READOUTS,
+    "model.encoder.pool": POOLS,
     "model.encoder.embedding": EMBEDDINGS,
     "model.encoder.position": POSITIONS,
     "model.encoder.stack": STACKS,

@@ -2,14 +2,18 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from saccade.data import check as check_module
-from saccade.data.check import Report, check
+from saccade.data.check import Finding, Labels, Report, SeriesReport, SplitReport, check
 from saccade.data.generated import Copy
+from saccade.data.sources.columns import Columns
 from saccade.data.sources.pairs import Pairs
 from saccade.data.sources.rows import Source
+from saccade.data.sources.series import Series
 from saccade.data.sources.tsv import Tsv
 
 
@@ -155,3 +159,165 @@ def test_no_text_is_kept():
     assert reading.pair_hashes.itemsize == 8
     held = [value for value in vars(reading).values() if isinstance(value, (list, set))]
     assert held == []
+
+
+# rows with labels
+
+
+def columns(folder: Path, name: str, *sentences: str) -> Columns:
+    text = "\n".join("".join(f"{token.replace('/', chr(9))}\n" for token in s.split()) for s in sentences)
+    (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    return Columns(folder, file=name)
+
+
+def test_words_and_labels(tmp_path: Path):
+    train = columns(tmp_path, "train.tsv", "the/D dog/N barks/V", "a/D cat/N", "the/D dog/N barks/V")
+    dev = columns(tmp_path, "dev.tsv", "a/D cat/N", "oh/I ,/", "cats/N", "oh/J oh/I")
+    report = check({"train": train, "dev": dev}, longest=2)
+    found, held_out = report.splits["train"], report.splits["dev"]
+    assert isinstance(found, SplitReport)
+    assert isinstance(held_out, SplitReport)
+    assert found.labels == Labels({"D": 3, "N": 3, "V": 2}, 0, Finding(0, []))
+    assert held_out.labels == Labels(
+        {"N": 2, "I": 2, "D": 1, "J": 1},
+        1,
+        Finding(
+            2,
+            [
+                "dev.tsv:4: the word 'oh' has the label 'I', which train never shows",
+                "dev.tsv:9: the word 'oh' has the label 'J', which train never shows",
+            ],
+        ),
+    )
+    assert found.words["source"].largest == 3
+    assert found.too_long.first[0] == "train.tsv:1: the source has 3 words, more than 2"
+    assert found.repeated.first == ["train.tsv:8: repeats train.tsv:1"]
+    assert held_out.pairs_in_train.first == ["dev.tsv:1: the pair is in train too, at train.tsv:5"]
+    assert held_out.unknown_characters == {"source": {",": 1}, "target": {}}
+    assert not report.bad
+
+
+def test_lines_of_words_and_labels(tmp_path: Path):
+    train = columns(tmp_path, "train.tsv", "the/D dog/N barks/V", "bad")
+    report = check({"train": train, "dev": columns(tmp_path, "dev.tsv", "oh/I ,/")})
+    lines = report.lines()
+    assert lines[0] == "train: 1 rows, 1 faults"
+    assert "  labels: 3 kinds, 3 in all" in lines
+    assert "  labels: 1 kinds, 1 in all, 1 steps without one" in lines
+    assert "                D          1 ##############################" in lines
+    assert "  labels that train never shows: 1" in lines
+    assert "dev.tsv:1: the word 'oh' has the label 'I', which train never shows" in lines
+    assert not any(line.startswith("  target") for line in lines)
+    assert json.loads(json.dumps(report.plain())) == report.plain()
+    assert report.bad
+
+
+def test_many_labels_are_cut_short(tmp_path: Path):
+    words = " ".join(f"w/L{n}" for n in range(30))
+    lines = check({"train": columns(tmp_path, "t.tsv", words)}).lines()
+    assert sum(line.strip().startswith("L") for line in lines) == 20
+    assert "    ... and 10 more kinds" in lines
+
+
+def test_pairs_whose_targets_are_labels(tmp_path: Path):
+    train = tsv(tmp_path, "train.tsv", *[(f"some text of number {n}", "pos" if n % 3 else "neg") for n in range(20)])
+    dev = tsv(tmp_path, "dev.tsv", ("a text", "pos"), ("another text", "neutral"), ("a third", ""), ("x" * 300, "pos"))
+    report = check({"train": train, "dev": dev}, labels=True)
+    found = report.splits["dev"]
+    assert isinstance(found, SplitReport)
+    assert found.labels == Labels(
+        {"pos": 2, "neutral": 1},
+        1,
+        Finding(1, ["dev.tsv:2: has the label 'neutral', which train never shows"]),
+    )
+    assert found.odd_ratio.count == 0
+    assert found.empty.first == ["dev.tsv:3: the target is empty"]
+
+
+def test_labels_of_pairs_are_not_counted_unless_asked_for(tmp_path: Path):
+    report = checked(tmp_path)
+    assert report.splits["train"].labels is None
+    assert "labels" not in report.plain()["splits"]["train"]  # type: ignore[index]
+    assert set(report.plain()) == {"bad", "splits"}
+
+
+# series
+
+
+def series(folder: Path, name: str, lengths: dict[str, int], width: int = 2, **options: Any) -> Series:
+    arrays: dict[str, Any] = {}
+    for seed, (key, length) in enumerate(lengths.items()):
+        arrays[f"{key}_x"] = np.random.default_rng([seed, length]).normal(size=(length, width))
+        arrays[f"{key}_y"] = np.arange(length) % 4 - 1
+    np.savez(folder / name, **arrays)
+    return Series(folder, file=name, **options)
+
+
+def series_report(report: Report, name: str) -> SeriesReport:
+    split = report.splits[name]
+    assert isinstance(split, SeriesReport)
+    return split
+
+
+def test_series(tmp_path: Path):
+    train = series(tmp_path, "train.npz", {"u1_0": 8, "u1_1": 3, "u2_0": 5})
+    report = check({"train": train}, longest=5)
+    found = series_report(report, "train")
+    assert (found.series, found.frames, found.width) == (3, 16, 2)
+    assert (found.lengths.smallest, found.lengths.largest) == (3, 8)
+    assert found.labels == Labels({"0": 4, "1": 4, "2": 3}, 5, Finding(0, []))
+    assert found.groups == {"u1": 2, "u2": 1}
+    assert found.too_long == Finding(1, ["train.npz:u1_0: has 8 frames, more than 5; cut it with 'window'"])
+    assert not report.bad
+    lines = report.lines()
+    assert lines[0] == "train: 3 series, 16 frames of 2 numbers, 0 faults"
+    assert lines[3].split() == ["2-3", "1", "#" * 30]
+    assert "  groups: 2: u1, u2" in lines
+    assert json.loads(json.dumps(report.plain())) == report.plain()
+
+
+def test_a_group_in_two_splits_makes_the_report_bad(tmp_path: Path):
+    train = series(tmp_path, "train.npz", {"u1_0": 8, "u2_0": 5})
+    report = check({"train": train, "dev": series(tmp_path, "dev.npz", {"u3_0": 4, "u2_1": 6})})
+    assert report.leaks == ["group u2 is in data.train and data.dev"]
+    assert report.bad
+    assert report.lines()[-2:] == ["groups in two splits: 1", *report.leaks]
+    assert report.plain()["leaks"] == report.leaks
+
+
+def test_series_held_against_train(tmp_path: Path):
+    train = series(tmp_path, "train.npz", {"u1": 8, "u2": 8, "u3": 1}, window=4)
+    dev = series(tmp_path, "dev.npz", {"v1": 8, "v2": 3}, unlabelled="none")
+    test = series(tmp_path, "test.npz", {"w1": 3}, width=5)
+    report = check({"train": train, "dev": dev, "test": test})
+    found = series_report(report, "dev")
+    assert found.labels.not_in_train.first == ["dev.npz:v1: frame 0 has the label '-1', which train never shows"]
+    assert found.series_in_train.count == 0
+    other = series_report(report, "test").other_width
+    assert other == Finding(1, ["test.npz:w1: has 5 numbers a frame, but train.npz:u1:0 has 2"])
+    again = check({"train": train, "dev": series(tmp_path, "again.npz", {"x1": 8}, window=4)})
+    assert series_report(again, "dev").series_in_train.first == [
+        "again.npz:x1:0: the series is in train too, at train.npz:u1:0",
+        "again.npz:x1:4: the series is in train too, at train.npz:u1:4",
+    ]
+
+
+def test_bad_and_missing_series_are_findings(tmp_path: Path):
+    np.savez(tmp_path / "t.npz", a_x=np.full((3, 2), np.nan), a_y=np.arange(3), b_x=np.ones((3, 2)), b_y=np.array(1))
+    report = check({"train": Series(tmp_path, file="t.npz"), "dev": Series(tmp_path, file="none.npz")})
+    assert series_report(report, "train").faults.first[0].startswith("t.npz:a: row 0, column 0 is NaN")
+    assert series_report(report, "train").labels.counts == {"1": 1}
+    assert "no such file" in report.splits["dev"].faults.first[0]
+    assert report.bad
+    assert report.lines()
+
+
+def test_splits_of_two_kinds_are_not_held_against_each_other(tmp_path: Path):
+    train = series(tmp_path, "train.npz", {"u1": 8})
+    report = check({"train": train, "dev": tsv(tmp_path, "dev.tsv", *CLEAN)})
+    dev = report.splits["dev"]
+    assert isinstance(dev, SplitReport)
+    assert dev.unknown_characters["source"] == {}
+    assert report.lines()
+    turned = check({"train": tsv(tmp_path, "dev.tsv", *CLEAN), "dev": train})
+    assert series_report(turned, "dev").labels.not_in_train.count == 0

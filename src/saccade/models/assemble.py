@@ -4,7 +4,7 @@ from typing import Annotated, Any, cast
 
 from torch import nn
 
-from saccade.config import Config, Count, Rate, Slot, build, merge, plain
+from saccade.config import Config, Count, Given, Rate, Slot, build, merge, plain, schema
 from saccade.errors import ConfigError, Refusal
 from saccade.models.blocks import Dropouts
 from saccade.models.recurrent import RecurrentDecoder, RecurrentEncoder
@@ -37,11 +37,21 @@ class ModelConfig(Config):
 
 
 def spread_block(model: Any) -> Any:
-    """`model.block` lies under `model.encoder.block` and `model.decoder.block`, so an overlay says a thing once."""
+    """`model.block` lies under `model.encoder.block` and `model.decoder.block`, so an overlay says a thing once. A side
+    that is said to be of a kind without blocks is left alone."""
     if not isinstance(model, dict) or "block" not in model:
         return model
     block, rest = model["block"], {key: value for key, value in model.items() if key != "block"}
-    return merge({"encoder": {"block": block}, "decoder": {"block": block}}, rest)
+    kinds = {"encoder": ENCODERS, "decoder": DECODERS}
+    sides = [side for side, table in kinds.items() if "block" in _options_of(table, rest.get(side))]
+    return merge({side: {"block": block} for side in sides}, rest)
+
+
+def _options_of(table: dict[str, Any], side: Any) -> Any:
+    """The options of the kind that a layer names; of the default where it names none."""
+    kind = side.get("kind") if isinstance(side, dict) else side
+    name = kind.value if isinstance(kind, Given) and kind.value in table else next(iter(table))
+    return schema(name, table[name]).model_fields
 
 
 class Model(nn.Module):

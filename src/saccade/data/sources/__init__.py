@@ -1,12 +1,15 @@
-"""Where parallel text comes from: one file a format, and the table that names them."""
+"""Where rows come from (texts, words or frames, and what to say of them): one file a format, and their table."""
 
 from dataclasses import dataclass
 
 from saccade.data.generated import Copy, Dates, Reverse, Sort
+from saccade.data.sources.columns import Columns
 from saccade.data.sources.jsonl import Jsonl
+from saccade.data.sources.labelled import Labelled
 from saccade.data.sources.nothing import Nothing
 from saccade.data.sources.pairs import Pairs
 from saccade.data.sources.rows import Fault, Frames, Pair, Row, Source, Tagged
+from saccade.data.sources.series import Series
 from saccade.data.sources.tsv import Tsv
 from saccade.errors import DataError
 
@@ -16,6 +19,9 @@ SOURCES: dict[str, type] = {
     "pairs": Pairs,
     "tsv": Tsv,
     "jsonl": Jsonl,
+    "labelled": Labelled,
+    "columns": Columns,
+    "series": Series,
     "dates": Dates,
     "copy": Copy,
     "reverse": Reverse,

@@ -1,0 +1,518 @@
+"""Series of numbers: what is good survives to the bit, what is bad is told with its series, row and column."""
+
+import gzip
+import io
+import os
+import tempfile
+import zipfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from saccade.data.sources import SOURCES, Fault, Frames, Pair, load
+from saccade.data.sources.series import LARGEST_ARRAY, Series, leaks
+from saccade.errors import DataError
+
+X = np.arange(15, dtype=np.float32).reshape(5, 3)
+Y = np.array([1, 1, -1, 2, 2], dtype=np.int8)
+
+
+def npz(folder: Path, arrays: dict[str, Any], **options: Any) -> Series:
+    np.savez(folder / "t.npz", **arrays)
+    return Series(folder, file="t.npz", **options)
+
+
+def text(folder: Path, content: str | bytes, name: str = "t.csv", **options: Any) -> Series:
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return Series(folder, file=name, **options)
+
+
+def frames_of(source: Series) -> list[Frames]:
+    rows = load(source, skip_bad=False).rows
+    return [row for row in rows if isinstance(row, Frames)]
+
+
+def only_fault(source: Series) -> str:
+    (fault,) = (row for row in source.rows() if isinstance(row, Fault))
+    return str(fault)
+
+
+# npz
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_become_frames(tmp_path: Path, save: Any):
+    save(tmp_path / "t.npz", u01_0_x=X, u01_0_y=Y, u02_1_x=np.asfortranarray(X[:2]), u02_1_y=Y[1:3])
+    first, second = frames_of(Series(tmp_path, file="t.npz"))
+    assert np.array_equal(first.source, X)
+    assert (first.target, first.place, first.group) == (("1", "1", "", "2", "2"), "t.npz:u01_0", "u01")
+    assert (second.target, second.place, second.group) == (("1", ""), "t.npz:u02_1", "u02")
+    assert second.source.flags.c_contiguous
+    assert np.array_equal(second.source, X[:2])
+
+
+@pytest.mark.parametrize("kind", ["f2", "f8", ">f4", "i1", "u8", "?", "g"])
+def test_numbers_of_any_kind_become_float32(tmp_path: Path, kind: str):
+    numbers = (X % 2).astype(kind)
+    (row,) = frames_of(npz(tmp_path, {"a_x": numbers, "a_y": Y}))
+    assert row.source.dtype == np.float32
+    assert np.array_equal(row.source, X % 2)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_labels_may_be_strings(tmp_path: Path, order: str):
+    labels = np.array(["walk", "stand up", "", "-1", "läuft"]).astype(f"{order}U8")
+    (row,) = frames_of(npz(tmp_path, {"a_x": X, "a_y": labels}))
+    assert row.target == ("walk", "stand up", "", "", "läuft")
+
+
+def test_one_label_for_the_whole_series(tmp_path: Path):
+    arrays = {"a_x": X, "a_y": np.array(3), "b_x": X, "b_y": np.array("run"), "c_x": X, "c_y": np.array(-1)}
+    assert [row.target for row in frames_of(npz(tmp_path, arrays))] == ["3", "run"]
+    rows = frames_of(npz(tmp_path, arrays, window=4))
+    assert [(row.target, len(row.source)) for row in rows] == [("3", 4), ("3", 1), ("run", 4), ("run", 1)]
+
+
+def test_another_label_may_mean_none(tmp_path: Path):
+    (row,) = frames_of(npz(tmp_path, {"a_x": X, "a_y": Y}, unlabelled="2"))
+    assert row.target == ("1", "1", "-1", "", "")
+
+
+def test_an_npz_without_arrays_has_no_rows(tmp_path: Path):
+    assert frames_of(npz(tmp_path, {})) == []
+
+
+def test_groups(tmp_path: Path):
+    arrays = {
+        f"{name}_{half}": both for name in ("u1_0", "u1_1", "u2_0", "alone") for half, both in (("x", X), ("y", Y))
+    }
+    assert [row.group for row in frames_of(npz(tmp_path, arrays))] == ["u1", "u1", "u2", "alone"]
+    assert [row.place for row in frames_of(npz(tmp_path, arrays, groups=("u2", "u1")))] == [
+        "t.npz:u1_0",
+        "t.npz:u1_1",
+        "t.npz:u2_0",
+    ]
+    with pytest.raises(DataError, match=r"^t\.npz: has no group 'u3', .* \(known: u1, u2, alone\)$"):
+        list(npz(tmp_path, arrays, groups=("u1", "u3")).rows())
+
+
+def test_faults_of_groups_that_are_not_asked_for_are_not_told(tmp_path: Path):
+    arrays = {"u1_x": X, "u1_y": Y, "u2_x": X[:, 0], "u2_y": Y, "rate": np.array(50)}
+    assert len(frames_of(npz(tmp_path, arrays, groups=("u1",)))) == 1
+
+
+# windows
+
+
+def test_windows_keep_the_last_shorter_one(tmp_path: Path):
+    rows = frames_of(npz(tmp_path, {"u1_a_x": X, "u1_a_y": Y}, window=2))
+    assert [row.place for row in rows] == ["t.npz:u1_a:0", "t.npz:u1_a:2", "t.npz:u1_a:4"]
+    assert [row.target for row in rows] == [("1", "1"), ("", "2"), ("2",)]
+    assert np.array_equal(np.concatenate([row.source for row in rows]), X)
+    assert {row.group for row in rows} == {"u1"}
+
+
+WHOLE = {
+    "most": ([1, 2, 2], ["2"]),
+    "equal: the first": ([2, 1, 3, 1, 2], ["2"]),
+    "equal: rather a label": ([-1, -1, 1, 1], ["1"]),
+    "mostly unlabelled": ([-1, 1, -1], []),
+    "one frame": ([7], ["7"]),
+    "one frame without": ([-1], []),
+}
+
+
+@pytest.mark.parametrize(("labels", "found"), WHOLE.values(), ids=WHOLE.keys())
+def test_whole_takes_the_most_frequent_label(tmp_path: Path, labels: list[int], found: list[str]):
+    source = npz(tmp_path, {"a_x": np.ones((len(labels), 2)), "a_y": np.array(labels)}, whole=True)
+    assert [row.target for row in frames_of(source)] == found
+
+
+def test_whole_windows(tmp_path: Path):
+    labels = np.array([1, 1, 2, -1, -1, 1, 2])
+    rows = frames_of(npz(tmp_path, {"a_x": np.ones((7, 1)), "a_y": labels}, whole=True, window=3))
+    assert [(row.place, row.target) for row in rows] == [("t.npz:a:0", "1"), ("t.npz:a:6", "2")]
+
+
+# faults of an npz: one series is bad, the other survives
+
+
+def with_bad(numbers: Any, row: int, column: int, kind: str = "f4") -> np.ndarray:
+    changed = X.astype(kind)
+    changed[row, column] = numbers
+    return changed
+
+
+BAD = {
+    "nan": ({"b_x": with_bad(np.nan, 4, 2), "b_y": Y}, "row 4, column 2 is NaN; put a number there"),
+    "infinity": ({"b_x": with_bad(-np.inf, 1, 0), "b_y": Y}, "row 1, column 0 is infinite"),
+    "overflow": ({"b_x": with_bad(1e300, 3, 1, "f8"), "b_y": Y}, "row 3, column 1 is 1e+300, too large for 32 bits"),
+    "no y": ({"b_x": X}, "has b_x but no b_y"),
+    "no x": ({"b_y": Y}, "has b_y but no b_x"),
+    "shorter y": ({"b_x": X, "b_y": Y[:4]}, "b_y has 4 labels, but b_x has 5 frames"),
+    "y in a column": ({"b_x": X, "b_y": Y[:, None]}, "b_y has shape (5, 1), but must be [frames]"),
+    "float y": ({"b_x": X, "b_y": Y.astype(float)}, "b_y holds float64, but labels are whole numbers or strings"),
+    "bytes y": ({"b_x": X, "b_y": Y.astype("S2")}, "b_y holds |S2, but labels"),
+    "1-D x": ({"b_x": X[:, 0], "b_y": Y}, "b_x has shape (5,), but must be [frames, numbers a frame]; x[:, None]"),
+    "3-D x": ({"b_x": X[:, :, None], "b_y": Y}, "b_x has shape (5, 3, 1)"),
+    "0-D x": ({"b_x": X[0, 0], "b_y": Y}, "b_x has shape ()"),
+    "no frames": ({"b_x": X[:0], "b_y": Y[:0]}, "b_x has 0 frames of 3 numbers"),
+    "no width": ({"b_x": X[:, :0], "b_y": Y}, "b_x has 5 frames of 0 numbers"),
+    "other width": ({"b_x": X[:, :2], "b_y": Y}, "b_x has 2 numbers a frame, but a_x has 3"),
+    "complex": ({"b_x": X.astype("c8"), "b_y": Y}, "b_x holds complex64, not real numbers"),
+    "strings": ({"b_x": X.astype("U4"), "b_y": Y}, "b_x holds <U4, not real numbers"),
+    "dates": ({"b_x": X.astype("M8[s]"), "b_y": Y}, "b_x holds datetime64[s], not real numbers"),
+    "records": ({"b_x": np.zeros((5, 3), dtype=[("p", "f4")]), "b_y": Y}, "not real numbers"),
+    "objects": ({"b_x": X.astype(object), "b_y": Y}, "b_x.npy holds Python objects, which may hide a program"),
+    "object labels": ({"b_x": X, "b_y": Y.astype(object)}, "b_y.npy holds Python objects"),
+    "newline": ({"b_x": X, "b_y": np.array(["1\n2"] * 5)}, "b_y has the label '1\\n2' with a newline in it"),
+    "NUL": ({"b_x": X, "b_y": np.array(["1\x002"] * 5)}, "a NUL character in it"),
+    "surrogate": ({"b_x": X, "b_y": np.array(["\ud800"] * 5)}, "b_y has a label that is not Unicode text"),
+    "beyond Unicode": ({"b_x": X, "b_y": np.full(5, 0x110000, "<u4").view("<U1")}, "that is not Unicode text"),
+    "beyond, swapped": ({"b_x": X, "b_y": np.full(5, 0x110000, ">u4").view(">U1")}, "that is not Unicode text"),
+    "stray": ({"b": X}, "is neither NAME_x nor NAME_y"),
+}
+
+
+@pytest.mark.parametrize(("arrays", "reason"), BAD.values(), ids=BAD.keys())
+def test_bad_series(tmp_path: Path, arrays: dict[str, Any], reason: str):
+    source = npz(tmp_path, {"a_x": X, "a_y": Y, **arrays})
+    fault = only_fault(source)
+    assert fault.startswith("t.npz:b: ")
+    assert reason in fault
+    assert [row.place for row in load(source, skip_bad=True).rows] == ["t.npz:a"]
+
+
+def test_a_good_series_and_a_stray_array_of_its_name(tmp_path: Path):
+    source = npz(tmp_path, {"a": X, "a_x": X, "a_y": Y})
+    assert only_fault(source).startswith("t.npz:a: is neither")
+    assert len(load(source, skip_bad=True).rows) == 1
+
+
+def npy(shape: tuple[int, ...], kind: str = "<f4", body: bytes = b"") -> bytes:
+    """An array whose header promises what the body need not hold."""
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": kind, "fortran_order": False, "shape": shape})
+    return stream.getvalue() + body
+
+
+def zipped(folder: Path, members: dict[str, bytes]) -> Series:
+    with zipfile.ZipFile(folder / "t.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return Series(folder, file="t.npz")
+
+
+@pytest.mark.parametrize("shape", [(10**12, 6), (2**62, 2**62), (LARGEST_ARRAY // 4 + 1, 1)])
+def test_an_array_that_claims_to_be_huge_is_refused_before_there_is_memory_for_it(tmp_path: Path, shape: Any):
+    source = zipped(tmp_path, {"a_x.npy": npy(shape), "a_y.npy": npy((3,), "|i1", b"123")})
+    with pytest.raises(
+        DataError, match=r"^t\.npz:a: a_x\.npy says that it holds [\d,]+ bytes, more than 2,147,483,648"
+    ):
+        list(source.rows())
+
+
+HEADERS = {
+    "shorter than it says": npy((5, 3), "<f4", b"1234"),
+    "longer than it says": npy((1, 1), "<f4", b"12345678"),
+    "negative": npy((-5, -3), "<f4", bytes(60)),
+    "no width of its items": npy((10**15, 1), "|V0"),
+    "empty": b"",
+    "not an array": b"hello",
+    "only magic": b"\x93NUMPY",
+    "long and wrong": b"\x93NUMPY\x01\x00\x88\x13'" + b"a" * 4998 + b"'",
+    "another version": b"\x93NUMPY\x03\x00" + bytes(100),
+    "not Python": b"\x93NUMPY\x01\x00\x0a\x00((((((((((",
+    "unhashable": b"\x93NUMPY\x01\x00\x07\x00{[1]:2}",
+    "keys of two kinds": b"\x93NUMPY\x01\x00\x0b\x00{1:1,'a':2}",
+    "unfinished string": b"\x93NUMPY\x01\x00\x04\x00'''a",
+    "nested": b"\x93NUMPY\x01\x00\x10\x27" + b"[" * 10_000,
+    "strange kind": npy((5, 3), "<f4").replace(b"'<f4'", b"'q!!'"),
+}
+
+
+@pytest.mark.parametrize("content", HEADERS.values(), ids=HEADERS.keys())
+def test_bad_header(tmp_path: Path, content: bytes):
+    labels = npy((5,), "|i1", b"12345")
+    good = {"a_x.npy": npy((5, 3), "<f4", bytes(60)), "a_y.npy": labels}
+    source = zipped(tmp_path, {"b_x.npy": content, "b_y.npy": labels, **good})
+    fault = only_fault(source)
+    assert fault.startswith("t.npz:b: b_x.npy is ")
+    assert "again" in fault
+    assert len(fault) < 250
+    assert len(load(source, skip_bad=True).rows) == 1
+
+
+def test_only_the_first_version_of_the_format_is_read(tmp_path: Path):
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, X, version=(2, 0))
+    source = zipped(tmp_path, {"a_x.npy": stream.getvalue(), "a_y.npy": npy((5,), "|i1", bytes(5))})
+    assert "of another version of the format than 1.0" in only_fault(source)
+
+
+def test_an_array_that_python_2_wrote_is_read_without_a_warning(tmp_path: Path):
+    old = npy((5, 3), "<f4", X.tobytes()).replace(b"(5, 3), }", b"(5L,3), }")
+    (row,) = frames_of(zipped(tmp_path, {"a_x.npy": old, "a_y.npy": npy((5,), "|i1", bytes(5))}))
+    assert np.array_equal(row.source, X)
+
+
+def test_damage_within_an_array_is_found_by_its_checksum(tmp_path: Path):
+    npz(tmp_path, {"a_x": X, "a_y": Y, "b_x": X + 1, "b_y": Y})
+    content = (tmp_path / "t.npz").read_bytes()
+    at = content.index(X.tobytes())
+    (tmp_path / "t.npz").write_bytes(content[: at + 5] + b"\xff" + content[at + 6 :])
+    source = Series(tmp_path, file="t.npz")
+    assert only_fault(source).startswith("t.npz:a: a_x.npy is ")
+    assert "damaged (Bad CRC-32" in only_fault(source)
+    assert [row.place for row in load(source, skip_bad=True).rows] == ["t.npz:b"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PK", b"not a zip", gzip.compress(b"1 2 a\n"), npy((5, 3), "<f4", bytes(60))]
+)
+def test_not_an_npz(tmp_path: Path, content: bytes):
+    with pytest.raises(
+        DataError, match=r"^t\.npz: is no npz file, or damaged \(File is not a zip file\); fetch or write"
+    ):
+        list(text(tmp_path, content, "t.npz").rows())
+
+
+def test_truncated_npz(tmp_path: Path):
+    npz(tmp_path, {"a_x": X, "a_y": Y})
+    content = (tmp_path / "t.npz").read_bytes()
+    for length in range(0, len(content), 7):
+        with pytest.raises(DataError, match=r"^t\.npz: is no npz file, or damaged"):
+            list(text(tmp_path, content[:length], "t.npz").rows())
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_array_that_stands_twice(tmp_path: Path):
+    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+        archive.writestr("a_x.npy", npy((1, 1), "<f4", bytes(4)))
+        archive.writestr("a_x.npy", npy((1, 1), "<f4", bytes(4)))
+    with pytest.raises(DataError, match=r"^t\.npz: holds 'a_x' twice"):
+        list(Series(tmp_path, file="t.npz").rows())
+
+
+def test_a_name_that_cannot_be_printed(tmp_path: Path):
+    with pytest.raises(DataError, match=r"holds 'a\\x1b\[2J_x' under a name that cannot be printed"):
+        list(zipped(tmp_path, {"a\x1b[2J_x.npy": b""}).rows())
+
+
+def test_missing_file(tmp_path: Path):
+    npz(tmp_path, {})
+    with pytest.raises(DataError, match=r"no such file \(asked for by 'file'\); did you mean 't\.npz'"):
+        list(Series(tmp_path, file="tt.npz").rows())
+
+
+# text
+
+LINES = "1,2.5,walk\n-3e2, 4 ,-1\n\n\n5\t6\trun\n+7  .5 run\n"
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.txt.gz"])
+def test_text(tmp_path: Path, name: str):
+    first, second = frames_of(text(tmp_path, gzip.compress(LINES.encode()) if "gz" in name else LINES, name))
+    assert first.source.tolist() == [[1, 2.5], [-300, 4]]
+    assert (first.target, first.place, first.group) == (("walk", ""), f"{name}:series1", "")
+    assert second.source.tolist() == [[5, 6], [7, 0.5]]
+    assert second.source.dtype == np.float32
+    assert (second.target, second.place) == (("run", "run"), f"{name}:series2")
+
+
+def test_text_windows(tmp_path: Path):
+    rows = frames_of(text(tmp_path, LINES, window=1, whole=True))
+    assert [(row.place, row.target) for row in rows] == [
+        ("t.csv:series1:0", "walk"),
+        ("t.csv:series2:0", "run"),
+        ("t.csv:series2:1", "run"),
+    ]
+
+
+def test_text_of_one_frame_without_a_last_newline(tmp_path: Path):
+    (row,) = frames_of(text(tmp_path, "1 a"))
+    assert (row.source.tolist(), row.target) == ([[1]], ("a",))
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", " \n\t\n"])
+def test_text_without_frames(tmp_path: Path, content: str):
+    assert frames_of(text(tmp_path, content)) == []
+
+
+def test_text_has_no_groups(tmp_path: Path):
+    with pytest.raises(DataError, match=r"^t\.csv: has no group 'u1', which 'groups' asks for \(known: none\)"):
+        list(text(tmp_path, "1 a\n", groups=("u1",)).rows())
+
+
+BAD_TEXT = {
+    "ragged": (b"1,2,a\n1,2,3,a\n", "t.csv:4: has 3 numbers where 2 are usual"),
+    "label missing": (b"1,2,a\n1,2\n", "t.csv:4: has 1 numbers where 2 are usual; is one missing, or the label?"),
+    "other width": (b"1,2,3,a\n", "t.csv:3: has 3 numbers where 2 are usual"),
+    "only a label": (b"walk\n", "t.csv:3: has no label; write numbers, then a label"),
+    "empty label": (b"1,2,\n", "t.csv:3: has no label"),
+    "missing number": (b"1,,a\n", "t.csv:3: column 1 is '', which is not a number"),
+    "missing number, tabs": (b"1\t\ta\n", "t.csv:3: column 1 is '', which is not a number"),
+    "heading": (b"ax,ay,label\n1,2,a\n", "t.csv:3: column 0 is 'ax', which is not a number; is this line a heading?"),
+    "underscore": (b"1_0,2,a\n", "column 0 is '1_0', which is not a number"),
+    "decimal comma": (b"1;5,2,a\n", "column 0 is '1;5', which is not a number"),
+    "nan": (b"1,2,a\n1,nan,a\n", "t.csv:4: column 1 is NaN"),
+    "infinity": (b"1,2,a\n1,2,a\n-inf,2,a\n", "t.csv:5: column 0 is infinite"),
+    "overflow": (b"1,2,a\n1,1e39,a\n", "t.csv:4: column 1 is 1e+39, too large for 32 bits"),
+    "overflow of float64": (b"1,1e999,a\n", "t.csv:3: column 1 is infinite"),
+    "crlf": (b"1,2,a\r\n1,2,a\r\n", "t.csv:3: the line ends in CRLF"),
+    "latin-1": (b"1,2,a\n1,2,\xe9\n", "t.csv:4: byte 0xe9"),
+    "nul": (b"1,2,\0\n", "t.csv:3: NUL byte"),
+}
+
+
+@pytest.mark.parametrize(("lines", "reason"), BAD_TEXT.values(), ids=BAD_TEXT.keys())
+def test_bad_text(tmp_path: Path, lines: bytes, reason: str):
+    source = text(tmp_path, b"1,2,a\n\n" + lines + b"\n3,4,b\n")
+    assert reason in only_fault(source)
+    assert [row.place for row in load(source, skip_bad=True).rows] == ["t.csv:series1", "t.csv:series3"]
+
+
+def test_byte_order_mark(tmp_path: Path):
+    assert only_fault(text(tmp_path, b"\xef\xbb\xbf1,2,a\n")).startswith(
+        "t.csv:1: the file starts with a byte order mark"
+    )
+
+
+def test_truncated_gz(tmp_path: Path):
+    packed = gzip.compress("".join(f"{n * 7919 % 9973},a\n" for n in range(5000)).encode())
+    with pytest.raises(DataError, match=r"^t\.gz:\d+: the file is damaged here"):
+        list(text(tmp_path, packed[: len(packed) // 2], "t.gz").rows())
+
+
+# leaks
+
+
+def series(group: str) -> Frames:
+    return Frames(X, "a", "t.npz:x", group)
+
+
+def test_groups_in_two_splits_leak():
+    splits = {
+        "train": [series("u02"), series("u01"), series("u01"), series("")],
+        "dev": [series("u03"), series("u02"), series("")],
+        "test": [series("u01"), series("u02"), Pair("u03", "u03", "t:1")],
+    }
+    assert leaks(splits) == [
+        "group u01 is in data.train and data.test",
+        "group u02 is in data.train, data.dev and data.test",
+    ]
+    assert leaks({"train": [series("u01")], "test": [series("u02")]}) == []
+    assert leaks({}) == []
+
+
+def test_it_is_in_the_table():
+    assert SOURCES["series"] is Series
+
+
+# properties
+
+
+def packed() -> bytes:
+    stream = io.BytesIO()
+    np.savez_compressed(stream, a_x=X, a_y=Y, b_x=X + 1, b_y=np.array("walk"))
+    return stream.getvalue()
+
+
+PACKED = packed()
+
+
+def every_row(content: bytes, name: str) -> list[Frames | Fault]:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return list(text(Path(folder), content, name).rows())
+        except DataError:
+            return []
+
+
+def check_rows(rows: list[Frames | Fault]) -> None:
+    for row in rows:
+        if isinstance(row, Frames):
+            assert row.source.dtype == np.float32
+            assert np.isfinite(row.source).all()
+            assert row.source.size > 0
+            assert isinstance(row.target, str) or len(row.target) == len(row.source)
+
+
+@settings(max_examples=200, deadline=None)
+@given(content=st.binary(max_size=150) | st.text("1.e-,\t na\n", max_size=80).map(str.encode))
+def test_any_bytes_of_text(content: bytes):
+    check_rows(every_row(content, "t.csv"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(at=st.integers(0, len(PACKED) - 1), put=st.binary(min_size=1, max_size=6))
+def test_any_damage_to_an_npz(at: int, put: bytes):
+    check_rows(every_row(PACKED[:at] + put + PACKED[at + len(put) :], "t.npz"))
+
+
+@settings(max_examples=100, deadline=None)
+@given(content=st.binary(max_size=150))
+@example(content=b"PK\x05\x06" + bytes(18))
+def test_any_bytes_of_npz(content: bytes):
+    check_rows(every_row(content, "t.npz"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(header=st.text("{}()[]'\"descr: shape,fortran_orderTrueFalse<f4U8O|V0123456789-L\\", max_size=90))
+@example(header="{'descr': [], 'fortran_order': False, 'shape': (1, 1)}")
+@example(header="{'descr': (), 'fortran_order': False, 'shape': (1, 1)}")
+@example(header="{'descr': ('<f4', (1,)), 'fortran_order': False, 'shape': (1, 1)}")
+@example(header="{'descr': '<f4', 'fortran_order': False, 'shape': (True, 1)}")
+@example(header="{'descr': '|O', 'fortran_order': False, 'shape': (1, 1)}")
+def test_any_header(header: str):
+    head = header.encode()
+    array = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + bytes(4)
+    with tempfile.TemporaryDirectory() as folder:
+        source = zipped(Path(folder), {"a_x.npy": array, "a_y.npy": npy((1,), "|i1", b"1")})
+        try:
+            rows = list(source.rows())
+        except DataError:
+            return
+    check_rows(rows)  # type: ignore[arg-type]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 9), max_size=4),
+    window=st.integers(0, 4),
+    width=st.integers(1, 3),
+)
+def test_text_and_arrays_say_the_same(lengths: list[int], window: int, width: int):
+    random = np.random.default_rng([*lengths, window, width])
+    numbers = [random.normal(size=(length, width)).astype(np.float32) for length in lengths]
+    labels = [random.integers(-1, 3, length) for length in lengths]
+    lines = [
+        "".join(
+            ",".join(map(repr, [*frame.tolist(), label])) + "\n" for frame, label in zip(x, y.tolist(), strict=True)
+        )
+        for x, y in zip(numbers, labels, strict=True)
+    ]
+    arrays = {f"s{i}_{half}": both[i] for i in range(len(lengths)) for half, both in (("x", numbers), ("y", labels))}
+    with tempfile.TemporaryDirectory() as folder:
+        read = frames_of(text(Path(folder), "\n".join(lines), window=window))
+        loaded = frames_of(npz(Path(folder), arrays, window=window))
+    assert [row.target for row in read] == [row.target for row in loaded]
+    assert all(np.array_equal(a.source, b.source) for a, b in zip(read, loaded, strict=True))
+    assert sum(len(row.source) for row in read) == sum(lengths)
+
+
+@pytest.mark.skipif("SACCADE_DATA" not in os.environ, reason="SACCADE_DATA does not name the data folder")
+def test_activities_of_twenty_people():
+    folder, file = Path(os.environ["SACCADE_DATA"]), "hapt_users01-20.npz"
+    rows = frames_of(Series(folder, file=file))
+    assert len({row.group for row in rows}) == 20
+    counts = Counter(label for row in rows for label in row.target)
+    assert set(counts) == {"", *map(str, range(1, 13))}
+    windows = frames_of(Series(folder, file=file, groups=("u01",), window=128, whole=True))
+    assert all(len(row.source) == 128 for row in windows[:-1])
+    assert windows[0].place.startswith(f"{file}:u01_0:")
