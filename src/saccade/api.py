@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,21 +13,29 @@ import torch
 from saccade.config import build, plain, python_layer, resolve
 from saccade.console import track
 from saccade.data.batches import Corpus
-from saccade.data.sources import Pair
+from saccade.data.codecs import Codecs, Scaling
+from saccade.data.frames import as_frames
+from saccade.data.sources import Frames, Pair, Tagged
 from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, TorchEngine, in_order
 from saccade.errors import ConfigError, DataError, Refusal, RunError
 from saccade.measures.translation import score
 from saccade.models.assemble import Model
 from saccade.notes import capture
-from saccade.recipe import Recipe, recipe_of, sources_of
+from saccade.recipe import Recipe, kind_of, recipe_of, sources_of, task_of
 from saccade.runs.checkpoints import load_weights
-from saccade.runs.folder import RunFolder, pairs_of
+from saccade.runs.folder import RunFolder, rows_of
+from saccade.tasks.classification import Classification
+from saccade.tasks.labelling import Labelling
 from saccade.tasks.losses import forced_hidden
-from saccade.tasks.translation import Tokenizers, encode, forced_cost
+from saccade.tasks.tagging import Tagging
+from saccade.tasks.task import Task, check_rows
+from saccade.tasks.translation import Translation, forced_cost
 from saccade.training.loop import train as run_training
 from saccade.training.progress import ConsoleReporter, Reporter
 from saccade.view.maps import AttentionMaps, Axis, Map
+
+AnyTask = TypeVar("AnyTask", Translation, Tagging, Classification)
 
 
 def load(path: str | Path, checkpoint: str = "auto") -> "Run":
@@ -65,7 +73,7 @@ def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeCon
 
 
 class Run:
-    """A trained model with its tokenizers: raw text in, raw text out."""
+    """A trained model with its codecs: raw text or numbers in, raw text or labels out."""
 
     def __init__(self, path: Path, checkpoint: str = "auto"):
         self.folder = RunFolder(path)
@@ -73,8 +81,27 @@ class Run:
         self.checkpoint = self.folder.checkpoints.find(checkpoint)
 
     @cached_property
-    def tokenizers(self) -> Tokenizers:
-        found = self.folder.tokenizers(self.recipe)
+    def task(self) -> Task:
+        return task_of(self.recipe)
+
+    def require(self, task: type[AnyTask]) -> AnyTask:
+        """The run's task, if it is this one; otherwise say what the run is good for."""
+        if not isinstance(self.task, task):
+            command = self.task.command
+            raise RunError(
+                f"{self.folder.path}: was trained for {kind_of(self.recipe.task)} and cannot {task.command}; use "
+                f"`saccade {command}`, or Run.{command} in Python"
+            )
+        return self.task
+
+    @property
+    def reads_frames(self) -> bool:
+        """Whether the run reads series of numbers, and not text."""
+        return isinstance(self.codecs.source, Scaling)
+
+    @cached_property
+    def codecs(self) -> Codecs[Any, Any]:
+        found = self.folder.codecs(self.recipe)
         if found is None:
             raise RunError(f"{self.folder.path}: has no tokenizer yet; train it first")
         return found
@@ -82,13 +109,14 @@ class Run:
     @cached_property
     def model(self) -> Model:
         with torch.random.fork_rng():
-            model = self.folder.model(self.recipe, self.tokenizers)
+            model = self.folder.model(self.recipe, self.codecs)
         load_weights(model, self.checkpoint)
         return model.eval()
 
     @cached_property
     def engine(self) -> Engine:
-        return TorchEngine(self.model, self.tokenizers.source, self.tokenizers.target)
+        self.require(Translation)
+        return TorchEngine(self.model, self.codecs.source, self.codecs.target)
 
     def outputs(
         self,
@@ -109,44 +137,129 @@ class Run:
 
     def attention(self, text: str, target: str | None = None, *, beam: int | None = None) -> AttentionMaps:
         """What every attention of the model looks at while it reads `text` and writes `target` (or its own choice)."""
-        source_ids = self.tokenizers.source.encode([text])[0]
+        if not self.task.writes:
+            raise RunError(f"{self.folder.path}: says labels; attention can be shown of runs that translate only")
+        source_ids = self.codecs.source.encode([text])[0]
         if target is None:
             chosen = next(self.outputs([text], self._with_beam(beam)))[0]
             target, target_ids = chosen.text, list(chosen.ids[:-1])  # the very pieces that were written
         else:
-            target_ids = self.tokenizers.target.encode([target])[0]
+            target_ids = self.codecs.target.encode([target])[0]
         batch = Corpus([source_ids], [target_ids]).batch([0])
         with torch.inference_mode(), capture(self.model) as captured:
             forced_hidden(self.model, batch)
             weights = {name: tensor[0].numpy().astype(np.float32) for name, tensor in captured.items()}
         axes = {
-            "source": _axis(self.tokenizers.source, [*source_ids, END]),
-            "inputs": _axis(self.tokenizers.target, [START, *target_ids]),
-            "outputs": _axis(self.tokenizers.target, [*target_ids, END]),
+            "source": _axis(self.codecs.source, [*source_ids, END]),
+            "inputs": _axis(self.codecs.target, [START, *target_ids]),
+            "outputs": _axis(self.codecs.target, [*target_ids, END]),
         }
         return AttentionMaps(text, target, {name: _map(name, w, axes) for name, w in weights.items()})
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """log p(target | source) of each pair, the end symbol included."""
-        sources = self.tokenizers.source.encode([source for source, _ in pairs])
-        targets = self.tokenizers.target.encode([target for _, target in pairs])
+        self.require(Translation)
+        sources = self.codecs.source.encode([source for source, _ in pairs])
+        targets = self.codecs.target.encode([target for _, target in pairs])
         corpus = Corpus(sources, targets)
         return [
             -forced_cost(self.model, corpus, self.recipe.decode.batch_tokens, [row])[0] for row in range(len(pairs))
         ]
 
+    # ── labels ──
+
+    def tag(self, sequences: Sequence[str | Sequence[str] | np.ndarray]) -> list[list[str]]:
+        """A label for each step of each sequence: a list of words, words joined by spaces, or frames [T F]."""
+        task = self.require(Tagging)
+        steps = [self._source(sequence, f"sequence {number}") for number, sequence in enumerate(sequences, 1)]
+        return self._found(task, [_row(source, ("",) * len(source), place) for source, place in steps])
+
+    def classify(self, items: Sequence[str | np.ndarray]) -> list[str]:
+        """The label of each text or series [T F]; "" where there is nothing to read."""
+        return [max(likely, key=likely.__getitem__, default="") for likely in self.probabilities(items)]
+
+    def probabilities(self, items: Sequence[str | np.ndarray]) -> list[dict[str, float]]:
+        """Label → its probability, for each text or series; of nothing where there is nothing to read."""
+        task = self.require(Classification)
+        sources = [self._source(item, f"item {number}") for number, item in enumerate(items, 1)]
+        rows = [_row(source, "", place) for source, place in sources]
+        found = task.probabilities(self.model, self.codecs, rows, *self._limits)
+        names = self.codecs.target.names
+        return [dict(zip(names, map(float, each), strict=True)) if len(each) else {} for each in found]
+
+    @property
+    def _limits(self) -> tuple[int, int]:
+        """How long a window and how large a batch may be."""
+        return self.recipe.data.longest, self.recipe.decode.batch_tokens
+
+    def _found(self, task: Labelling, rows: Sequence[Any]) -> list[list[str]]:
+        return task.found(self.model, self.codecs, rows, *self._limits)
+
+    def _source(self, item: Any, place: str) -> tuple[Any, str]:
+        """What a row is made of: frames, words, or a text."""
+        if self.reads_frames:
+            return as_frames(item, self.codecs.source.size, place), place
+        if isinstance(item, str):
+            return (tuple(item.split()) if isinstance(self.task, Tagging) else item), place
+        if not isinstance(self.task, Tagging) or not all(isinstance(word, str) for word in item):
+            raise DataError(f"{place}: is not text, but the run was trained on text")
+        return tuple(item), place
+
+    # ── scores ──
+
     def evaluate(
-        self, pairs: Sequence[tuple[str, str]] | None = None, *, decode: DecodeConfig | None = None
+        self,
+        pairs: Sequence[tuple[Any, Any]] | None = None,
+        *,
+        decode: DecodeConfig | None = None,
+        labels: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Scores on the recipe's test text, or on pairs of source and reference."""
-        pairs = self.test_pairs() if pairs is None else pairs
+        """Scores on the recipe's test data, or on pairs of a source and what should be said of it. `labels` are those
+        whose rows count; all if left out."""
+        if isinstance(self.task, Labelling):
+            return self._evaluate_labels(self.task, pairs, labels)
+        if labels:
+            raise ConfigError("labels: a run that translates has none")
+        return self._evaluate_translation(self.test_pairs() if pairs is None else pairs, decode)
+
+    def _evaluate_labels(
+        self, task: Labelling, pairs: Sequence[tuple[Any, Any]] | None, labels: Sequence[str]
+    ) -> dict[str, Any]:
+        for label in labels:
+            if label not in self.codecs.target.names:
+                raise DataError(f"labels: there is no label '{label}' (known: {self.codecs.target})")
+        skip_bad = self.recipe.data.skip_bad and pairs is None
+        rows = self.test_rows() if pairs is None else self._rows(pairs)
+        known = task.known(rows, self.codecs, skip_bad)
+        judged = task.judged(known, self._found(task, known))
+        counts = [facts["count"] for label, facts in judged.per_label().items() if not labels or label in labels]
+        return judged.plain() | {
+            "accuracy": judged.accuracy(labels),
+            "macro_f1": judged.macro_f1(labels),
+            "over": list(labels),
+            "count": sum(counts),
+            "left_out": len(rows) - len(known),
+            "checkpoint": self.checkpoint.name,
+        }
+
+    def _rows(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+        rows = []
+        for number, (item, labels) in enumerate(pairs, 1):
+            source, place = self._source(item, f"pair {number}")
+            steps = isinstance(self.task, Tagging)
+            rows.append(
+                _row(source, tuple(labels.split() if isinstance(labels, str) else labels) if steps else labels, place)
+            )
+        return rows
+
+    def _evaluate_translation(self, pairs: Sequence[tuple[str, str]], decode: DecodeConfig | None) -> dict[str, Any]:
         began = time.monotonic()
         found = self.engine.find([source for source, _ in pairs], decode or self.recipe.decode)
         best = [outputs[0] for outputs in in_order(track(found, len(pairs), "translating"))]
         seconds = time.monotonic() - began
         scores = score([output.text for output in best], [reference for _, reference in pairs]).plain()
         rows = [Pair(source, reference, "") for source, reference in pairs]
-        encoded = encode(rows, self.tokenizers, longest=10**9)
+        encoded = self.task.encode(rows, self.codecs, longest=10**9)
         cost, count = forced_cost(self.model, encoded.corpus, self.recipe.decode.batch_tokens)
         return scores | {
             "perplexity": math.exp(min(700.0, cost / max(1, count))),
@@ -155,14 +268,30 @@ class Run:
             "checkpoint": self.checkpoint.name,
         }
 
-    def test_pairs(self) -> list[tuple[str, str]]:
-        """The sources and references of the recipe's test text."""
+    def test_rows(self) -> list[Any]:
+        """The rows of the recipe's test data."""
         splits = sources_of(self.recipe)
         self.folder.same_text({"test": splits["test"]})
-        pairs, _ = pairs_of(splits, "test", self.recipe.data.skip_bad)
-        if not pairs:
-            raise DataError("data.test: the recipe names no test text; give --src FILE and --ref FILE")
-        return [(pair.source, pair.target) for pair in pairs]
+        rows, _ = rows_of(splits, "test", self.recipe.data.skip_bad)
+        if not rows:
+            hint = (
+                "; give --src FILE and --ref FILE" if self.task.writes else "; name some, or call Run.evaluate(pairs)"
+            )
+            raise DataError(f"data.test: the recipe names no test text{hint}")
+        check_rows(self.task, rows, "test")
+        return list(rows)
+
+    def test_pairs(self) -> list[tuple[str, str]]:
+        """The sources and references of the recipe's test text."""
+        self.require(Translation)
+        return [(pair.source, pair.target) for pair in self.test_rows()]
+
+
+def _row(source: Any, target: Any, place: str) -> Any:
+    """A row as a source of data would give it."""
+    if isinstance(source, np.ndarray):
+        return Frames(source, target, place)
+    return Pair(source, target, place) if isinstance(source, str) else Tagged(source, target, place)
 
 
 def _axis(tokenizer: Tokenizer, ids: list[int]) -> Axis:

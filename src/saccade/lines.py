@@ -1,4 +1,4 @@
-"""Lines of text in and out: UTF-8, ending at a newline only, `-` for stdin and stdout."""
+"""Lines of text and series of numbers in and out: UTF-8, ending at a newline only, `-` for stdin and stdout."""
 
 import gzip
 import queue
@@ -7,11 +7,18 @@ import threading
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from pathlib import Path
+from typing import TextIO, TypeVar
 
+import numpy as np
+
+from saccade.data.frames import as_frames, frame_of, npz_frames
 from saccade.errors import DataError
 
+T = TypeVar("T")
+
 GROUP = 2000  # lines translated together: enough to sort by length
+SERIES_GROUP = 32
 
 
 def file_lines(name: str) -> Iterator[str]:
@@ -37,7 +44,7 @@ def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
 def grouped(name: str) -> Iterator[list[str]]:
     """Lines in groups: what has come so far from stdin, so that a person at a pipe need not wait; many of a file."""
     if name != "-":
-        yield from _in_groups(file_lines(name))
+        yield from in_groups(file_lines(name), GROUP)
         return
     waiting: queue.Queue[str | Exception | None] = queue.Queue(GROUP)
     threading.Thread(target=_pump, args=(waiting,), daemon=True).start()
@@ -48,11 +55,12 @@ def grouped(name: str) -> Iterator[list[str]]:
             yield group
 
 
-def _in_groups(lines: Iterator[str]) -> Iterator[list[str]]:
-    group: list[str] = []
-    for line in lines:
-        group.append(line)
-        if len(group) == GROUP:
+def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """As many together as there are, up to `size`."""
+    group: list[T] = []
+    for item in items:
+        group.append(item)
+        if len(group) == size:
             yield group
             group = []
     if group:
@@ -82,6 +90,22 @@ def _drain(waiting: "queue.Queue[str | Exception | None]") -> tuple[list[str], b
             return group, True
         group.append(item)
     return group, False
+
+
+def series(name: str, width: int) -> Iterator[tuple[str, np.ndarray]]:
+    """The series of an .npz file, or of text (plain, .gz or stdin): a frame a line, a blank line between two."""
+    if name.lower().endswith(".npz"):
+        yield from npz_frames(Path(name), width)
+        return
+    ordinal, frames = 1, []
+    for number, line in enumerate(file_lines(name), 1):
+        if line.strip():
+            frames.append(frame_of(line, width, f"{name}:{number}"))
+        elif frames:
+            yield f"series{ordinal}", as_frames(frames, width, name)
+            ordinal, frames = ordinal + 1, []
+    if frames:
+        yield f"series{ordinal}", as_frames(frames, width, name)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The whole experiment as one config: what a recipe says, what a run stores, what rebuilds a model."""
 
-from collections.abc import Callable, Mapping, Sequence
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,8 +21,8 @@ from saccade.config import (
     python_layer,
     resolve,
 )
-from saccade.data.sources import SOURCES, Nothing
-from saccade.data.sources.rows import Source
+from saccade.data.sources import SOURCES, Nothing, rows
+from saccade.data.sources.rows import Frames, Source
 from saccade.data.tokenizers import SentencePieces, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
 from saccade.decode.search import Greedy, SearchSlot
@@ -30,6 +31,7 @@ from saccade.models.assemble import ModelConfig, assemble, spread_block
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
 from saccade.tasks import TASKS
+from saccade.tasks.task import Task
 from saccade.tasks.translation import Translation
 
 SPLITS = ("train", "dev", "test")
@@ -44,7 +46,7 @@ class DataConfig(Config):
     dev: SourceSlot = Nothing
     test: SourceSlot = Nothing
     skip_bad: bool = False  # leave bad lines out and count them, instead of stopping
-    longest: Count = 256  # tokens on either side; longer pairs are left out of training
+    longest: Count = 256  # tokens on either side; longer rows are left out of training, series are cut
     tokenizer: TokenizerSlot = SentencePieces
     joint: bool = True  # one tokenizer for both sides
 
@@ -56,7 +58,7 @@ class ValidationConfig(DecodeConfig):
 
 
 class TrainConfig(Config):
-    """How the model learns."""
+    """How the model learns. `best_by` is a figure of the task's validation; auto: BLEU, or accuracy of labels."""
 
     updates: Count = 100_000
     minutes: NotNegative = 0.0  # stop after so much training; 0 = no limit
@@ -68,7 +70,7 @@ class TrainConfig(Config):
     log_every: Count = 50  # updates
     validate_every: Count = 500  # updates; a checkpoint follows each validation
     validation: ValidationConfig = ValidationConfig()
-    best_by: Literal["bleu", "chrf", "loss", "exact_match"] = "bleu"
+    best_by: Literal["auto", "loss", "bleu", "chrf", "exact_match", "accuracy", "macro_f1"] = "auto"
     enough: NotNegative = 0.0  # stop when `best_by` reaches this; 0 = never
     patience: Natural = 0  # stop after so many validations without a better one; 0 = never
     keep: Count = 5  # checkpoints, beside the best
@@ -80,7 +82,7 @@ class Recipe(Config):
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     data: DataConfig = DataConfig()
-    task: Annotated[Callable[..., Translation], Slot(TASKS)] = Translation
+    task: Annotated[Callable[..., Task], Slot(TASKS)] = Translation
     model: ModelConfig = ModelConfig()
     train: TrainConfig = TrainConfig()
     decode: DecodeConfig = DecodeConfig()
@@ -107,20 +109,28 @@ def recipe_of(tree: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     return recipe
 
 
+def kind_of(choice: Any) -> str:
+    """The name of what fills a slot."""
+    return choice.kind
+
+
+def part_of(choice: Any) -> Any:
+    return choice.part
+
+
+def task_of(recipe: Recipe) -> Task:
+    return build(recipe.task, "task")
+
+
+def best_by(recipe: Recipe) -> str:
+    """The figure that finds the best checkpoint."""
+    return task_of(recipe).best if recipe.train.best_by == "auto" else recipe.train.best_by
+
+
 def rehearse(recipe: Recipe) -> None:
     """Build everything once without memory, so that the impossible is refused before any work."""
-    if recipe.model.shared_embeddings and not recipe.data.joint:
-        raise ConfigError(
-            "model.shared_embeddings: needs one vocabulary for both languages, but data.joint is false; set "
-            "data.joint=true or model.shared_embeddings=false"
-        )
-    if recipe.train.batch_tokens <= recipe.data.longest:
-        raise ConfigError(
-            f"train.batch_tokens: {recipe.train.batch_tokens} cannot hold a sentence of data.longest = "
-            f"{recipe.data.longest} tokens and its end; raise the one or lower the other"
-        )
     try:
-        build(recipe.task, "task")
+        task = task_of(recipe)
         build(recipe.decode.search, "decode.search")
         build(recipe.train.validation.search, "train.validation.search")
         build(recipe.data.tokenizer, "data.tokenizer")
@@ -128,15 +138,53 @@ def rehearse(recipe: Recipe) -> None:
         sources_of(recipe)
     except Refusal as refusal:
         raise ConfigError(str(refusal)) from None
+    _check_task(recipe, task)
+    if recipe.train.batch_tokens < recipe.data.longest + task.layout.beside:
+        raise ConfigError(
+            f"train.batch_tokens: {recipe.train.batch_tokens} cannot hold a sentence of data.longest = "
+            f"{recipe.data.longest} tokens{' and its end' if task.layout.beside else ''}; raise the one or lower the "
+            "other"
+        )
+    frames = given_by(part_of(recipe.data.train)) == {Frames}
     with torch.device("meta"):
-        model = assemble(recipe.model, 8, 8)
-    for side in ("encoder", "decoder"):
-        longest = getattr(model, side).longest
-        if longest is not None and longest <= recipe.data.longest:
+        model = assemble(recipe.model, 8, 8, frames=frames, writes=task.writes)
+    for name, side in (("encoder", model.encoder), ("decoder", model.decoder)):
+        if side is not None and side.longest is not None and side.longest < recipe.data.longest + task.layout.beside:
             raise ConfigError(
-                f"model.{side}.position.longest: {longest} places cannot hold data.longest = {recipe.data.longest} "
-                "tokens and the symbol beside them; raise the one or lower the other"
+                f"model.{name}.position.longest: {side.longest} places cannot hold data.longest = "
+                f"{recipe.data.longest} tokens{' and the symbol beside them' if task.layout.beside else ''}; raise the "
+                "one or lower the other"
             )
+
+
+def _check_task(recipe: Recipe, task: Task) -> None:
+    """What must go together with the task."""
+    if task.writes and recipe.model.shared_embeddings and not recipe.data.joint:
+        raise ConfigError(
+            "model.shared_embeddings: needs one vocabulary for both languages, but data.joint is false; set "
+            "data.joint=true or model.shared_embeddings=false"
+        )
+    kind = kind_of(recipe.task)
+    if best_by(recipe) not in task.figures:
+        raise ConfigError(
+            f"train.best_by: the task '{kind}' has no figure '{recipe.train.best_by}' "
+            f"(known: auto, {', '.join(task.figures)})"
+        )
+    fitting = {name: part for name, part in SOURCES.items() if part is Nothing or given_by(part) & {*task.rows}}
+    for split in SPLITS:
+        source = getattr(recipe.data, split)
+        if source.kind not in fitting:
+            raise ConfigError(
+                f"data.{split}: the task '{kind}' needs {task.wants}, which '{source.kind}' does not give "
+                f"(known: {', '.join(name for name, part in fitting.items() if part is not Nothing)})"
+            )
+
+
+def given_by(source: type) -> set[type]:
+    """The types of rows a source gives: its `rows` says so."""
+    found = typing.get_type_hints(source.rows, localns=vars(rows)).get("return", Iterator[rows.Row])
+    inner = {kind for argument in typing.get_args(found) for kind in typing.get_args(argument) or (argument,)}
+    return inner & {*typing.get_args(rows.Row)}
 
 
 def sources_of(recipe: Recipe) -> dict[str, Source]:

@@ -219,7 +219,7 @@ BAD_CONFIG = {
     "too little": ("model.dim=0", "model.dim: expected greater than or equal to 1, got 0"),
     "too much": ("model.dropout.residual=1.0", "model.dropout.residual: expected less than 1, got 1.0"),
     "no number": ("train.clip=nan", "train.clip: expected a finite number, got nan"),
-    "one of few": ("train.best_by=belu", "train.best_by: expected 'bleu'"),
+    "one of few": ("train.best_by=belu", "train.best_by: expected 'auto', 'loss', 'bleu'"),
     "an array for a table": ("train=[1]", "train: expected a table"),
 }
 

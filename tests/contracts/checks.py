@@ -8,12 +8,13 @@ import itertools
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, fields, is_dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from pydantic import create_model
@@ -29,10 +30,12 @@ from saccade.data.tokenizers import END, PAD, SPECIAL, START, UNKNOWN, Tokenizer
 from saccade.decode.engine import ModelWriter
 from saccade.decode.rules import Rules
 from saccade.decode.search import Hypothesis, Search
-from saccade.errors import SaccadeError
+from saccade.errors import Refusal, SaccadeError
 from saccade.models.assemble import Model
 from saccade.notes import capture
 from saccade.parts import Bare, Hard, MultiHead
+from saccade.parts.mixers.bare import Covered
+from saccade.parts.mixers.looking import Cache, Remembered
 from saccade.places import Fixed, Memory, Places, select
 from saccade.runs.checkpoints import load_weights, write_checkpoint
 from saccade.tasks.losses import next_token
@@ -126,6 +129,20 @@ def draws(part: nn.Module) -> bool:
     return any(isinstance(inner, Hard) for inner in part.modules())
 
 
+@contextmanager
+def steady(model: nn.Module) -> Iterator[None]:
+    """What is drawn by lot is not the same twice: here it is the likeliest, and baselines stay where they are."""
+    picks = [part for part in model.modules() if isinstance(part, Hard)]
+    for pick in picks:
+        pick.draw = lambda p: p.argmax(-1, keepdim=True)
+        pick._remember = lambda cost, count: None
+    try:
+        yield
+    finally:
+        for pick in picks:
+            del pick.draw, pick._remember
+
+
 def looks(model: Model) -> bool:
     """Whether there is any attention in it."""
     return any(isinstance(inner, (MultiHead, Bare)) for inner in model.modules())
@@ -144,7 +161,12 @@ def queries_of(name: str) -> str:
 
 
 def check_shapes(model: Model) -> None:
+    """Every annotation holds in training and in use, heard or not, padded, unpadded or alone: here they are checked
+    on every path, so that most other contracts need not check them again."""
     given = shown(model)
+    kinds = (given, Shown(given.source, None, given.target, None), given.alone(1))
+    for training, listening, kind in itertools.product((True, False), (True, False), kinds):
+        answer(model.train(training), kind, listening)
     found = answer(model, given)
     words = vocabularies(model)[1]
     states = found.memory.states
@@ -203,19 +225,24 @@ def check_blind_to_padding(model: Model) -> None:
         given.target.masked_fill(~keeps(TARGET_LENGTHS), UNKNOWN),
         given.target_keep,
     )
-    modes = (False,) if draws(model) else (False, True)  # what is drawn by lot is not the same twice
-    for training, listening, padded in itertools.product(modes, (False, True), (given, noise)):
+    for training, listening in itertools.product((False, True), (False, True)):
         model.train(training)
-        together = answer(model, padded, listening)
-        for row in range(B):
-            alone = answer(model, given.alone(row), listening)
-            states, hidden = alone.memory.states[0], alone.hidden[0]
-            close(together.memory.states[row, : len(states)], states, f"the memory of row {row}")
-            close(together.hidden[row, : len(hidden)], hidden, f"the hidden states of row {row}")
-            for name, wanted in alone.maps.items():
-                queries, keys = wanted.shape[-2:]
-                close(together.maps[name][row, :, :queries, :keys], wanted[0], f"{name} of row {row}")
-                assert not together.maps[name][row, :, :queries, keys:].any(), f"{name} looks at padding"
+        with steady(model), torch.set_grad_enabled(training):
+            together = [answer(model, padded, listening) for padded in (given, noise)]
+            alone = [answer(model, given.alone(row), listening) for row in range(B)]
+        for found, row in itertools.product(together, range(B)):
+            same_row(found, row, alone[row])
+
+
+def same_row(together: Answer, row: int, alone: Answer) -> None:
+    states, hidden = alone.memory.states[0], alone.hidden[0]
+    close(together.memory.states[row, : len(states)], states, f"the memory of row {row}")
+    close(together.memory.summary[row], alone.memory.summary[0], f"the summary of row {row}")
+    close(together.hidden[row, : len(hidden)], hidden, f"the hidden states of row {row}")
+    for name, wanted in alone.maps.items():
+        queries, keys = wanted.shape[-2:]
+        close(together.maps[name][row, :, :queries, :keys], wanted[0], f"{name} of row {row}")
+        assert not together.maps[name][row, :, :queries, keys:].any(), f"{name} looks at padding"
 
 
 def check_blind_to_batch_order(model: Model) -> None:
@@ -320,9 +347,10 @@ def check_select(model: Model) -> None:
     memory = model.encoder.encode(given.source, given.source_keep)
     words = vocabularies(model)[1]
 
+    alone = [model.encoder.encode(given.alone(row).source, None) for row in range(B)]
+
     def forced(sentence: int, tokens: Tensor) -> Tensor:
-        alone = given.alone(sentence)
-        state = model.decoder.start(model.encoder.encode(alone.source, None), 1)
+        state = model.decoder.start(alone[sentence], 1)
         return model.decoder.step(tokens[None], state)[0][0, -1]
 
     _, state = model.decoder.step(given.target[:, :4], model.decoder.start(memory, B))
@@ -344,6 +372,72 @@ def check_select(model: Model) -> None:
         hidden, state = model.decoder.step(tokens[:, None], state)
         for row, sentence in enumerate(sentences.tolist()):
             close(hidden[row, 0], forced(sentence, written[row]), f"hypothesis {row} after move {number}")
+
+
+def check_state_matters(model: Model) -> None:
+    """All that a state carries has a say in the next step: what nobody reads was forgotten on the way."""
+    model.eval()
+    given, dice = shown(model), torch.Generator().manual_seed(0)
+    memory = model.encoder.encode(given.source, given.source_keep)
+    _, state = model.decoder.step(given.target[:, :3], model.decoder.start(memory, B))
+    wanted, _ = model.decoder.step(given.target[:, 3:4], state)
+    for number, carried in enumerate(carried_by(state)):
+        other = {id(old): old + 9 * torch.randn(old.shape, generator=dice) for old in carried}
+        found, _ = model.decoder.step(given.target[:, 3:4], exchanged(state, other))
+        differs(found, wanted, f"number {number} of the state, {[tuple(old.shape) for old in carried]},")
+
+
+def carried_by(state: Any) -> Iterator[list[Tensor]]:
+    """The numbers of a state. Keys and values go together: a value counts for nothing where its key is weak."""
+    if isinstance(state, (Tensor, Cache, Remembered)):
+        if numbers := [tensor for tensor in tensors(state) if tensor.is_floating_point()]:
+            yield numbers
+    else:
+        for inner in _inside(state):
+            yield from carried_by(inner)
+
+
+def exchanged(state: Any, other: Mapping[int, Tensor]) -> Any:
+    """The state with other tensors in place of some."""
+    if isinstance(state, Tensor):
+        return other.get(id(state), state)
+    if isinstance(state, Mapping):
+        return {key: exchanged(value, other) for key, value in state.items()}
+    if isinstance(state, tuple):
+        return tuple(exchanged(value, other) for value in state)
+    if is_dataclass(state) and not isinstance(state, type):
+        return replace(state, **{f.name: exchanged(getattr(state, f.name), other) for f in fields(state)})
+    return state
+
+
+def check_coverage(model: Model) -> None:
+    """What was covered is the sum of all weights so far, and begins at nothing."""
+    model.eval()
+    given = shown(model)
+    memory = model.encoder.encode(given.source, given.source_keep)
+    with capture(model) as maps:
+        state = model.decoder.start(memory, B)
+        assert not any(covered.so_far.any() for covered in covered_parts(state)), (
+            "covered before anything was looked at"
+        )
+        for first, end in STEPS:
+            _, state = model.decoder.step(given.target[:, first:end], state)
+    weights = [
+        w for name, w in maps.items() if isinstance(model.get_submodule(name), Bare) and keys_of(name) == "source"
+    ]
+    found = [covered.so_far for covered in covered_parts(state)]
+    assert found, "nothing covers anything"
+    for so_far, looked in zip(found, weights, strict=True):
+        close(so_far, looked.sum(2), "what was covered")
+        assert (so_far.amax(-1) > 1.2).any(), "nothing was looked at twice: nothing was tested"
+
+
+def covered_parts(state: Any) -> Iterator[Covered]:
+    if isinstance(state, Covered):
+        yield state
+    else:
+        for inner in _inside(state):
+            yield from covered_parts(inner)
 
 
 def fixed_parts(state: Any) -> Iterator[Any]:
@@ -378,8 +472,19 @@ def corpus_for(model: Model) -> Corpus:
 
 
 def check_losses_are_sums(model: Model) -> None:
-    """A batch cut in two costs the same and teaches the same: only the loop may divide. The cost is −log p."""
-    model.eval()
+    """A batch cut in two costs the same and teaches the same: only the loop may divide. The cost is −log p. While
+    training that holds for all that parts add, too; in use they add nothing."""
+    adding = {name for name, part in model.named_modules() if isinstance(part, Hard) or getattr(part, "repeat_cost", 0)}
+    for part in model.modules():
+        if isinstance(part, Hard):
+            part.baseline.fill_(0.7)
+    for training in (False, True):
+        model.train(training)
+        with steady(model):
+            losses_are_sums(model, {"cost"} | (adding if training else set()))
+
+
+def losses_are_sums(model: Model, names: set[str]) -> None:
     corpus = corpus_for(model)
     totals, counts, costs, gradients = [], [], [], []
     for parts in ([[0, 1, 2, 3]], [[2, 0], [3, 1]]):
@@ -387,6 +492,8 @@ def check_losses_are_sums(model: Model) -> None:
         losses = [next_token(model, corpus.batch(rows), 0.1) for rows in parts]
         for loss in losses:
             loss.total.backward()
+        for loss in losses:
+            assert set(loss.shown) == names, f"{sorted(loss.shown)} are shown, not {sorted(names)}"
         totals.append(sum(loss.total.detach() for loss in losses))
         counts.append(sum(loss.count for loss in losses))
         costs.append(sum(loss.shown["cost"] for loss in losses))
@@ -491,36 +598,219 @@ def check_mixer(make: Callable[[bool], nn.Module]) -> None:
 
 
 def check_score(score: Any, pick: Any) -> None:
-    """`join` of what was prepared are scores; where `dot` is claimed, the fused kernel gives the same result."""
+    """`join` of what was prepared are scores that hang on both sides; where `dot` is claimed, the fused kernel gives
+    the same result."""
     dice = torch.Generator().manual_seed(0)
     heads, width = 2, 11
     q, k, v = (torch.randn(B, heads, n, width, generator=dice) for n in (T, S, S))
     query, key = score.query(q), score.key(k)
     scores = score.join(query, key)
     assert scores.shape == (B, heads, T, S)
+    assert key.shape == (B, heads, S, score.prepared), "the width of what a key is prepared to"
     keep = keeps(SOURCE_LENGTHS)[:, None, None]
     weights = pick(scores, keep)
     if score.dot and pick.soft:
         fused = F.scaled_dot_product_attention(query, key, v, keep, scale=1.0)
         close(fused, weights @ v, "the fused kernel")
+    for row, head in itertools.product(range(B), range(heads)):
+        alone = score.join(query[row : row + 1, :, 3:4], key[row : row + 1, :, 2:4])
+        close(alone[0, :, 0], scores[row, :, 3, 2:4], "a query and two keys by themselves")
+        spread = scores[row, head] - scores[row, head].mean(-1, keepdim=True)
+        differs(spread[0], spread[1], f"the query in head {head}")
+        differs(scores[row, head, :, 0], scores[row, head, :, 1], f"the key in head {head}")
+    if list(score.parameters()):
+        crossed = score.join(score.query(q.flip(1)), score.key(k.flip(1))).flip(1)
+        differs(crossed, scores, "which head it is")
 
 
 def check_pick(pick: Any) -> None:
+    """Weights over what may be seen, of sum one; where there is nothing to see, nothing, and no NaN backward."""
     dice = torch.Generator().manual_seed(0)
-    scores = torch.randn(B, 2, T, S, generator=dice).requires_grad_()
+    scores = (2 * torch.randn(B, 2, T, S, generator=dice)).requires_grad_()
     keep = keeps(SOURCE_LENGTHS)[:, None, None].repeat(1, 1, T, 1)
     keep[0, :, 3] = False
-    weights = pick(scores, keep)
     sums = keep.any(-1).float().expand(B, 2, T)
-    close(weights.sum(-1), sums, "weights sum to one, or to nothing where nothing may be seen")
-    assert not weights[~keep.expand_as(weights)].any(), "what is hidden has weight"
+    for training in (True, False):
+        pick.train(training)
+        weights = pick(scores, keep)
+        close(weights.sum(-1), sums, "weights sum to one, or to nothing where nothing may be seen", 1e-5)
+        assert (weights >= 0).all(), "weights below zero"
+        assert not weights[~keep.expand_as(weights)].any(), "what is hidden has weight"
+        everything = pick(scores, None)
+        close(everything.sum(-1), torch.ones(B, 2, T), "weights over everything", 1e-5)
+    assert torch.equal(everything.argmax(-1), scores.argmax(-1)), "in use the best score has the most weight"
+    for offset in (-50.0, 50.0):
+        close(pick(scores + offset, keep), weights, "what is added to all scores changes nothing")
     if draws(pick):
         assert not weights.requires_grad, "a choice has no gradient"
         assert set(weights.unique().tolist()) <= {0.0, 1.0}, "one place or none"
         return
     weights.square().sum().backward()
     assert scores.grad.isfinite().all(), "a row without anything to look at has a gradient of NaN"
-    close(pick(scores, None).sum(-1), torch.ones(B, 2, T), "weights over everything")
+    assert not scores.grad[~keep.expand_as(scores)].any(), "what is hidden learns"
+
+
+def check_wagers(pick: Any) -> None:
+    """A choice is settled by what followed, less what was expected before it; padding wagers nothing."""
+    dice = torch.Generator().manual_seed(0)
+    keep, heads = keeps(TARGET_LENGTHS), 2
+    cost, count = torch.rand(B, T, generator=dice) + 1, torch.randint(1, 5, (B, T), generator=dice).float()
+    real = keep[:, None].expand(B, heads, T)
+    expected = torch.zeros(())
+    for _ in range(3):
+        wager = torch.randn(B, heads, T, 2, generator=dice).requires_grad_()
+        log_p, entropy = wager.detach().unbind(-1)
+        advantage = pick.reward * (cost - expected * count)[:, None].expand(B, heads, T)
+        total = pick.settle(wager, cost, count, keep)
+        close(total.detach(), (advantage * log_p - pick.entropy * entropy)[real].sum(), "what a wager costs")
+        total.backward()
+        close(wager.grad[..., 0], advantage * real, "what a choice hears")
+        close(wager.grad[..., 1], -pick.entropy * real, "what its indecision hears")
+        mean = cost[keep].sum() / count[keep].sum()
+        expected = mean if not expected else expected + (1 - pick.memory) * (mean - expected)
+        close(pick.baseline, expected, "the moving mean of the cost a token")
+        cost = cost + 1
+    before = pick.baseline.clone()
+    pick.settle(torch.zeros(B, heads, T, 2), cost, count, torch.zeros_like(keep))
+    assert torch.equal(pick.baseline, before), "nothing was wagered, yet something was learned"
+
+
+# ── parts of recurrent models ─────────────────────────────────────────────────────────────────────
+
+
+def check_cell(make: Callable[..., Any], depth: int, bidirectional: bool) -> None:
+    """A padded row is what it is alone; in pieces it is what it is in one; a row of nothing gives no NaN."""
+    dice = torch.Generator().manual_seed(0)
+    x, inputs = torch.randn(B, T, 5, generator=dice), 5
+    cell = shaken(make(inputs=inputs, dim=D, depth=depth, bidirectional=bidirectional, dropout=0.0), by=0.1)
+    assert cell.backwards == (D // 2 if bidirectional else 0)
+    states, keep = begun(cell, depth, dice), keeps(TARGET_LENGTHS)
+    for start in (None, states):
+        y, _ = cell.whole(x, Places.of(x, keep), start)
+        noisy, _ = cell.whole(x.masked_fill(~keep[..., None], 9.0), Places.of(x, keep), start)
+        for row, length in enumerate(TARGET_LENGTHS):
+            own = x[[row], :length]
+            wanted, _ = cell.whole(own, Places.of(own, None), select(start, torch.tensor([row])))
+            close(y[row, :length], wanted[0], f"row {row}")
+            close(noisy[row, :length], wanted[0], f"row {row} beside noise")
+    nothing = keep.clone()
+    nothing[1] = False
+    y, last = cell.whole(x, Places.of(x, nothing))
+    assert all(found.isfinite().all() for found in (y, *tensors(last))), "nothing to read gives NaN"
+    if not bidirectional:
+        check_cell_steps(cell, x, states)
+
+
+def check_cell_steps(cell: Any, x: Tensor, start: Any) -> None:
+    """Step by step, and in two pieces, it is what it is in one; the state says where to go on."""
+    whole, last = cell.whole(x, Places.of(x, None), start)
+    pieces, state = [], start
+    for piece in (x[:, :3], x[:, 3:]):
+        y, state = cell.whole(piece, Places.of(piece, None), state)
+        pieces.append(y)
+    close(torch.cat(pieces, 1), whole, "in two pieces")
+    steps, state = [], start
+    for t in range(T):
+        apart = cell.from_input(x[:, t, :2]) + cell.from_input(x[:, t, 2:], 2)
+        close(apart, cell.from_input(x)[:, t], "what the input says, by columns")
+        y, state = cell.step(apart, state)
+        assert y is state[-1][0], "what is said is the state of the last layer"
+        steps.append(y)
+    close(torch.stack(steps, 1), whole, "step by step")
+    for found, wanted in zip(tensors(state), tensors(last), strict=True):
+        close(found, wanted, "the state after all steps")
+    order = torch.tensor([2, 0])
+    moved, _ = cell.step(cell.from_input(x[order, 0]), select(start, order))
+    close(moved, steps[0][order], "rows in another order")
+
+
+def begun(cell: Any, depth: int, dice: torch.Generator) -> Any:
+    """A state made of one vector: layer after layer, and nothing of it is lost."""
+    directions = 2 if cell.backwards else 1
+    width = D // directions
+    start = torch.randn(B, depth * directions * cell.parts * width, generator=dice).tanh()
+    state = cell.begin(start)
+    assert [len(layer) for layer in state] == [cell.parts] * depth * directions
+    assert torch.equal(torch.cat(tensors(state), -1), start), "a state is another than what it was made of"
+    return state
+
+
+def check_pool(pool: Any) -> None:
+    """One vector a sequence; padding has no part in it; nothing gives zeros."""
+    dice = torch.Generator().manual_seed(0)
+    states = torch.randn(B, T, D, generator=dice)
+    keep = keeps(TARGET_LENGTHS)
+    noise = states.masked_fill(~keep[..., None], 9.0)
+    for given in (states, noise):
+        leaf = given.clone().requires_grad_()
+        found = pool(leaf, Places.of(given, keep))
+        assert found.shape == (B, D)
+        for row, length in enumerate(TARGET_LENGTHS):
+            own = states[[row], :length]
+            close(found[row], pool(own, Places.of(own, None))[0], f"row {row}", 1e-6)
+        found.square().sum().backward()
+        assert not leaf.grad[~keep].any(), "padding learns"
+    nothing = keep.clone()
+    nothing[1] = False
+    leaf = states.clone().requires_grad_()
+    found = pool(leaf, Places.of(states, nothing))
+    assert not found[1].any(), "nothing gives something"
+    differs(found[0], torch.zeros(D), "something")
+    found.square().sum().backward()
+    assert leaf.grad.isfinite().all(), "a gradient of NaN where there is nothing"
+    close(
+        pool(states, Places.of(states, torch.ones(B, T, dtype=torch.bool))), pool(states, Places.of(states, None)), ""
+    )
+
+
+def check_readout(make: Callable[[int], Any]) -> None:
+    """Each place by itself, from the state and whatever else it reads; a context may have no columns."""
+    dice = torch.Generator().manual_seed(0)
+    for width in (0, 7, D):
+        readout = make(width)
+        state, word = (torch.randn(B, T, D, generator=dice) for _ in range(2))
+        context = torch.randn(B, T, width, generator=dice)
+        said = readout(state, context, word)
+        assert said.shape == state.shape
+        differs(readout(state.flip(1), context, word), said, "the state")
+        for row, place in itertools.product(range(B), range(T)):
+            alone = [x[row : row + 1, place : place + 1] for x in (state, context, word)]
+            close(readout(*alone)[0, 0], said[row, place], "a place by itself")
+
+
+def check_context(context: Any) -> None:
+    """`width` numbers a step; who asks matters where it looks, and only there; hypotheses share a sentence's row."""
+    dice = torch.Generator().manual_seed(0)
+    x, states, summary = (torch.randn(B, *shape, generator=dice) for shape in ((T, D), (S, D), (D,)))
+    memory = Memory(states, Places.of(states, keeps(SOURCE_LENGTHS)), summary)
+    start = context.start(memory, B)
+    told, after = context(x, Places.of(x, None), start)
+    assert told.shape == (B, T, context.width)
+    if context.looks:
+        differs(context(x.flip(0), Places.of(x, None), start)[0], told, "who asks")
+    else:
+        assert torch.equal(context(x.flip(0), Places.of(x, None), start)[0], told), "it looks, and says it does not"
+    pieces, state = [], start
+    for first, end in STEPS:
+        piece, at = x[:, first:end], torch.full((B,), first)
+        found, state = context(piece, Places.of(piece, None, at), state)
+        pieces.append(found)
+    close(torch.cat(pieces, 1), told, "step by step")
+    for found, wanted in zip(tensors(state), tensors(after), strict=True):
+        close(found.float(), wanted.float(), "the state after all steps")
+    check_context_of_hypotheses(context, memory)
+
+
+def check_context_of_hypotheses(context: Any, memory: Memory) -> None:
+    rows = torch.tensor([0, 0, 1, 1, 2, 2])
+    asking = torch.randn(len(rows), 2, D, generator=torch.Generator().manual_seed(1))
+    state = select(context.start(memory, B), rows)
+    found, _ = context(asking, Places.of(asking, None), state)
+    for number, sentence in enumerate(rows.tolist()):
+        states, alone = memory.states[[sentence], : SOURCE_LENGTHS[sentence]], asking[[number]]
+        own = Memory(states, Places.of(states, None), memory.summary[[sentence]])
+        wanted, _ = context(alone, Places.of(alone, None), context.start(own, 1))
+        close(found[number], wanted[0], f"hypothesis {number}")
 
 
 def check_position(position: Any) -> None:
@@ -539,19 +829,30 @@ def check_position(position: Any) -> None:
         assert position.embed(long, Places.of(long, None)).shape == long.shape
 
 
-def check_embedding(embedding: Any, words: int) -> None:
-    """Ids become vectors at the places they stand at; turned round, a table gives one number a word."""
+def check_embedding(embedding: Any, values: Tensor, words: int) -> None:
+    """Values [B T …] become vectors at the places they stand at, and padding has no part in them; turned round, a
+    table of `words` gives one number a word (0: it has no table, and says what to do)."""
     dice = torch.Generator().manual_seed(0)
-    ids, keep = torch.randint(words, (B, T), generator=dice), keeps(TARGET_LENGTHS)
-    starts = [0, 2, 5]
-    x, places = embedding(ids, keep, torch.tensor(starts))
+    keep, starts = keeps(TARGET_LENGTHS), [0, 2, 5]
+    x, places = embedding(values, keep, torch.tensor(starts))
     assert x.shape == (B, T, D)
     assert torch.equal(places.keep, keep)
     assert places.padded
     assert places.at.tolist() == [list(range(start, start + T)) for start in starts]
-    assert not embedding(ids, None)[1].padded
-    folded, rows = embedding.turned(torch.randn(11, D, generator=dice))
-    assert (folded @ rows.T).shape == (11, words)
+    assert not embedding(values, None)[1].padded
+    noisy, _ = embedding(torch.where(keep.view(B, T, *[1] * (values.dim() - 2)), values, 3), keep)
+    for row, length in enumerate(TARGET_LENGTHS):
+        alone, _ = embedding(values[[row], :length], None)
+        close(x[row, :length], alone[0], f"row {row}")
+        close(noisy[row, :length], alone[0], f"row {row} beside noise")
+    differs(x[0, 0], x[0, 1], "the value")
+    hidden = torch.randn(11, D, generator=dice)
+    if words:
+        folded, rows = embedding.turned(hidden)
+        assert (folded @ rows.T).shape == (11, words)
+        return
+    with pytest.raises(Refusal, match=r"model\.head"):
+        embedding.turned(hidden)
 
 
 def check_pointwise(part: Callable[[Tensor], Tensor]) -> None:

@@ -336,13 +336,12 @@ def test_the_reference_has_everything_that_resuming_must_bring_back(reference: P
 
 def test_updates_of_the_reference_gather_several_batches(recipe_file: Path):
     from saccade.data.batches import Position, updates
-    from saccade.recipe import read_recipe, sources_of
-    from saccade.runs.folder import learn_tokenizers, pairs_of
-    from saccade.tasks.translation import encode
+    from saccade.recipe import read_recipe, sources_of, task_of
+    from saccade.runs.folder import learn_codecs, rows_of
 
     recipe = read_recipe(str(recipe_file)).config
-    pairs, _ = pairs_of(sources_of(recipe), "train", False)
-    corpus = encode(pairs, learn_tokenizers(recipe, pairs), 256).corpus
+    rows, _ = rows_of(sources_of(recipe), "train", False)
+    corpus = task_of(recipe).encode(rows, learn_codecs(recipe, rows), 256).corpus
     plan = updates(corpus, recipe.train.batch_tokens, recipe.train.update_tokens, recipe.seed, Position())
     counts = [len(next(plan)[0]) for _ in range(recipe.train.updates)]
     assert sum(count > 1 for count in counts) > 12

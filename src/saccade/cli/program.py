@@ -19,7 +19,7 @@ saccade demo                         train on generated dates, see the attention
 
 saccade train recipe.toml            train your own; the same command goes on
 
-saccade translate runs/recipe FILE   one line in, one line out
+saccade translate runs/recipe FILE   one line in, one line out; so do tag and classify
 """
 
 

@@ -35,7 +35,7 @@ def train(
     """
     must_be_recipe(recipe, sets)
     from saccade.console import program
-    from saccade.recipe import read_recipe
+    from saccade.recipe import read_recipe, task_of
     from saccade.training.dry_run import dry_run as try_out
     from saccade.training.loop import train as run_training
     from saccade.training.progress import ConsoleReporter
@@ -52,7 +52,8 @@ def train(
     except Interrupted as stopped:
         report.say(f"Saved step {stopped.step:,}. Continue with: {this_command()}")
         return 128 + stopped.number
-    report.say(f"Translate with: {program()} translate {shlex.quote(str(folder))} FILE")
+    command = task_of(recipe_).command
+    report.say(f"{command.capitalize()} with: {program()} {command} {shlex.quote(str(folder))} FILE")
     return 0
 
 

@@ -70,7 +70,7 @@ def translate(
     decode = search.settings(loaded.recipe.decode, draws, best)
     forced = file_lines(prefixes) if prefixes else None
     done = 0
-    _ = loaded.model  # a damaged run must not empty the output file first
+    _ = loaded.engine  # a damaged run, or one for labels, must not empty the output file first
     with open_output(output) as out:
         for lines in grouped(file):
             begins = list(itertools.islice(forced, len(lines))) if forced else [prefix] * len(lines)

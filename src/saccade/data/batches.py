@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -50,11 +51,17 @@ class Batch:
 
     @property
     def target_tokens(self) -> int:
+        """What an update counts and a loss is a sum over: real tokens, or places that have a label."""
         return _real(self.outputs)
 
     @property
+    def real_tokens(self) -> int:
+        """Places that are not padding. Labels take none: they stand at the places of the source."""
+        return self.source_tokens + (self.target_tokens if self.inputs else 0)
+
+    @property
     def padded_tokens(self) -> int:
-        return _places(self.source) + _places(self.outputs)
+        return _places(self.source) + (_places(self.outputs) if self.inputs else 0)
 
 
 def _places(side: Side) -> int:
@@ -65,17 +72,83 @@ def _real(side: Side) -> int:
     return _places(side) if side.keep is None else int(side.keep.sum())
 
 
-class Corpus:
-    """Encoded pairs, side by side in two flat arrays: a million sentences cost their tokens and little more."""
+# ── how rows become a batch ───────────────────────────────────────────────────────────────────────
 
-    def __init__(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]):
+
+class Layout(Protocol):
+    """How rows of a corpus are laid out as a batch; `beside` is how many symbols stand beside a row."""
+
+    beside: int
+
+    def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch: ...
+
+
+class Written:
+    """For a decoder that writes the target: both sides end, and what is read of the target begins."""
+
+    beside: int = 1
+
+    def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
+        return Batch(
+            tuple(rows),
+            Side.of([np.append(source, END) for source in sources]),
+            Side.of([np.concatenate([[START], target]) for target in targets]),
+            Side.of([np.append(target, END) for target in targets]),
+        )
+
+
+WRITTEN = Written()
+NO_LABEL = -1
+
+
+class Labelled:
+    """For a head that reads the encoder: the source as it is, and a label for each of its places or one for all.
+    NO_LABEL is no label."""
+
+    beside: int = 0
+
+    def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
+        labels = Side.of(targets)
+        there = labels.values != NO_LABEL
+        keep = there if labels.keep is None else there & labels.keep
+        outputs = Side(labels.values.clamp(min=0), None if bool(keep.all()) else keep)
+        return Batch(tuple(rows), Side.of(sources), None, outputs)
+
+
+LABELLED = Labelled()
+
+
+# ── the corpus ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Corpus:
+    """Encoded rows, side by side in two flat arrays: a million sentences cost their tokens and little more.
+    Sources are ids [T] or frames [T F]; targets are ids."""
+
+    def __init__(
+        self,
+        sources: Sequence[Sequence[int] | np.ndarray],
+        targets: Sequence[Sequence[int] | np.ndarray],
+        layout: Layout = WRITTEN,
+    ):
         self._source, self.source_lengths = _flat(sources)
         self._target, self.target_lengths = _flat(targets)
         self._source_at = np.concatenate([[0], np.cumsum(self.source_lengths)])
         self._target_at = np.concatenate([[0], np.cumsum(self.target_lengths)])
+        self.layout = layout
 
     def __len__(self) -> int:
         return len(self.source_lengths)
+
+    @property
+    def places(self) -> np.ndarray:
+        """How many places each row takes on its longer side."""
+        return np.maximum(self.source_lengths, self.target_lengths) + self.layout.beside
+
+    @property
+    def target_tokens(self) -> int:
+        """Of all batches of an epoch."""
+        return int((self._target != NO_LABEL).sum()) + self.layout.beside * len(self)
 
     def source(self, row: int) -> np.ndarray:
         return self._source[self._source_at[row] : self._source_at[row + 1]]
@@ -84,28 +157,22 @@ class Corpus:
         return self._target[self._target_at[row] : self._target_at[row + 1]]
 
     def batch(self, rows: Sequence[int]) -> Batch:
-        targets = [self.target(row) for row in rows]
-        return Batch(
-            tuple(rows),
-            Side.of([np.append(self.source(row), END) for row in rows]),
-            Side.of([np.concatenate([[START], target]) for target in targets]),
-            Side.of([np.append(target, END) for target in targets]),
-        )
+        return self.layout(rows, [self.source(row) for row in rows], [self.target(row) for row in rows])
 
 
-def _flat(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+def _flat(rows: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
+    if any(isinstance(row, np.ndarray) and row.ndim == 2 for row in rows):
+        return np.concatenate([np.asarray(row, dtype=np.float32) for row in rows]), lengths
     flat = np.fromiter((i for row in rows for i in row), dtype=np.int32, count=int(lengths.sum()))
     return flat, lengths
 
 
 def by_length(corpus: Corpus, order: np.ndarray, tokens: int) -> list[np.ndarray]:
     """Cut rows into batches of at most `tokens` padded tokens on the longer side, neighbours in length together."""
-    source, target = corpus.source_lengths[order] + 1, corpus.target_lengths[order] + 1
-    order = order[np.lexsort((target, source))]
-    longest = np.maximum(corpus.source_lengths[order], corpus.target_lengths[order]) + 1
+    order = order[np.lexsort((corpus.target_lengths[order], corpus.source_lengths[order]))]
     batches, first, widest = [], 0, 0
-    for i, length in enumerate(longest):
+    for i, length in enumerate(corpus.places[order]):
         widest = max(widest, int(length))
         if (i - first + 1) * widest > tokens and i > first:
             batches.append(order[first:i])

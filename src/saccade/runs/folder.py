@@ -1,4 +1,4 @@
-"""The run directory: config, tokenizers, data checksums, checkpoints, metrics."""
+"""The run directory: config, codecs, data checksums, checkpoints, metrics."""
 
 import fcntl
 import os
@@ -12,14 +12,13 @@ from typing import Any
 import torch
 
 from saccade.config import Choice, build, leaves, plain, python_layer, resolve, to_toml, wiring
-from saccade.data.sources import Pair, Source, load
-from saccade.data.tokenizers import Tokenizer
+from saccade.data.codecs import Codecs, Scaling
+from saccade.data.sources import Row, Source, load
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.models.assemble import Model, assemble
-from saccade.recipe import Recipe
+from saccade.recipe import Recipe, best_by, task_of
 from saccade.runs.checkpoints import FORMAT, Checkpoints
 from saccade.runs.files import read_json, sha256, to_json, verify, write_bytes, write_folder
-from saccade.tasks.translation import Tokenizers
 
 CONFIG, DATA, METRICS, TIMING, LOCK, TOKENIZER = (
     "config.toml",
@@ -61,7 +60,7 @@ class RunFolder:
         return self.path / TIMING
 
     def started(self) -> bool:
-        """Something was learned here, so config, text and tokenizers are settled."""
+        """Something was learned here, so config, data and codecs are settled."""
         return (self.path / CONFIG).is_file() and any(self.checkpoints.folder.glob("*step-*"))
 
     def config(self) -> Recipe:
@@ -77,38 +76,30 @@ class RunFolder:
         except ConfigError as error:
             raise RunError(f"{self.path / CONFIG}: is not of this version of Saccade:\n{error}") from None
 
-    # ── tokenizers ──
+    # ── codecs ──
 
-    def _write_tokenizers(self, tokenizers: Tokenizers) -> None:
-        sides = {"source": tokenizers.source, "target": tokenizers.target}
-        if tokenizers.source is tokenizers.target:
-            sides = {"joint": tokenizers.source}
-        data = {f"{side}.model": tokenizer.dump() for side, tokenizer in sides.items()}
-        writers = {name: lambda path, text=text: _write(path, text) for name, text in data.items()}
-        write_folder(self.path / TOKENIZER, writers, {"format": FORMAT}, sum(map(len, data.values())))
+    def _write_codecs(self, config: Recipe, codecs: Codecs[Any, Any]) -> None:
+        files = task_of(config).files(codecs)
+        writers = {name: lambda path, data=data: _write(path, data) for name, data in files.items()}
+        write_folder(self.path / TOKENIZER, writers, {"format": FORMAT}, sum(map(len, files.values())))
 
-    def tokenizers(self, config: Recipe) -> Tokenizers | None:
-        """The tokenizers of the run, once they are written."""
+    def codecs(self, config: Recipe) -> Codecs[Any, Any] | None:
+        """The tokenizers, labels or scaling of the run, once they are written."""
         folder = self.path / TOKENIZER
         if not folder.is_dir():
             return None
-        files = verify(folder)["files"]
+        files = {name: (folder / name).read_bytes() for name in verify(folder)["files"]}
         kind = build(config.data.tokenizer, "data.tokenizer")
+        try:
+            return task_of(config).read(files, kind, config.data.joint)
+        except RunError as error:
+            raise RunError(f"{folder}: {error}") from None
 
-        def read(name: str) -> Tokenizer:
-            if name not in files:
-                raise RunError(f"{folder}: has no {name}")
-            return kind.read((folder / name).read_bytes())
-
-        if config.data.joint:
-            joint = read("joint.model")
-            return Tokenizers(joint, joint)
-        return Tokenizers(read("source.model"), read("target.model"))
-
-    def model(self, config: Recipe, tokenizers: Tokenizers) -> Model:
+    def model(self, config: Recipe, codecs: Codecs[Any, Any]) -> Model:
         """The model with its first weights, a pure function of the seed."""
         torch.manual_seed(config.seed)
-        return assemble(config.model, tokenizers.source.size, tokenizers.target.size)
+        frames, writes = isinstance(codecs.source, Scaling), task_of(config).writes
+        return assemble(config.model, codecs.source.size, codecs.target.size, frames=frames, writes=writes)
 
     # ── one trainer, one config, one text ──
 
@@ -132,10 +123,10 @@ class RunFolder:
         finally:
             os.close(handle)
 
-    def store(self, config: Recipe, checksums: dict[str, str], tokenizers: Tokenizers) -> None:
+    def store(self, config: Recipe, checksums: dict[str, str], codecs: Codecs[Any, Any]) -> None:
         """Write down what the run is about."""
         if not self.started():
-            self._write_tokenizers(tokenizers)
+            self._write_codecs(config, codecs)
         write_bytes(self.path / DATA, to_json({"format": FORMAT, "sha256": checksums}))
         write_bytes(self.path / CONFIG, to_toml(config).encode())
 
@@ -144,11 +135,12 @@ class RunFolder:
         stored = read_json(self.path / DATA).get("sha256", {})
         for key, found in checksums(splits).items():
             if stored.get(key) != found:
-                raise DataError(f"{key}: is not the text of this run; give --src FILE and --ref FILE to score it")
+                hint = "give --src FILE and --ref FILE to score it" if task_of(self.config()).writes else "put it back"
+                raise DataError(f"{key}: is not the text of this run; {hint}")
 
     def compare(self, config: Recipe, checksums: dict[str, str], allow_change: bool) -> None:
         """Refuse another config or text than the run was trained with, and list what differs."""
-        old, new = leaves(plain(self.config())), leaves(plain(config))
+        old, new = _values(self.config()), _values(config)
         differing = {key for key in {*old, *new} if old.get(key) != new.get(key)}
         stored = read_json(self.path / DATA).get("sha256", {})
         if differing <= {"data.folder"} and stored == checksums:
@@ -169,6 +161,11 @@ class RunFolder:
             + "\n".join(lines)
             + f"{hint}\ngive back the old values, or train elsewhere with --run DIR"
         )
+
+
+def _values(config: Recipe) -> dict[str, Any]:
+    """Dotted key → value; two ways to say the same are one."""
+    return leaves(plain(config)) | {"train.best_by": best_by(config)}
 
 
 def _scheduled(config: Recipe) -> list[str]:
@@ -194,16 +191,12 @@ def checksums(splits: dict[str, Source]) -> dict[str, str]:
     }
 
 
-def pairs_of(splits: dict[str, Source], split: str, skip_bad: bool) -> tuple[Sequence[Pair], int]:
+def rows_of(splits: dict[str, Source], split: str, skip_bad: bool) -> tuple[Sequence[Any], int]:
+    """The usable rows of a split, and how many are bad."""
     loaded = load(splits[split], skip_bad=skip_bad)
     return loaded.rows, loaded.faults
 
 
-def learn_tokenizers(config: Recipe, pairs: Sequence[Pair]) -> Tokenizers:
-    """From the training text: one for both sides, or one for each."""
-    kind = build(config.data.tokenizer, "data.tokenizer")
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    if config.data.joint:
-        joint = kind.learn(text for pair in pairs for text in (pair.source, pair.target))
-        return Tokenizers(joint, joint)
-    return Tokenizers(kind.learn(sources), kind.learn(targets))
+def learn_codecs(config: Recipe, rows: Sequence[Row]) -> Codecs[Any, Any]:
+    """From the training rows, as the task says."""
+    return task_of(config).learn(rows, build(config.data.tokenizer, "data.tokenizer"), config.data.joint)

@@ -1,5 +1,7 @@
 """Tasks: what a batch means, its loss, its measures."""
 
+from saccade.tasks.classification import Classification
+from saccade.tasks.tagging import Tagging
 from saccade.tasks.translation import Translation
 
-TASKS = {"translation": Translation}
+TASKS = {"translation": Translation, "tagging": Tagging, "classification": Classification}

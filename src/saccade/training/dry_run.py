@@ -62,7 +62,7 @@ def dry_run(recipe: Recipe, path: Path, report: Reporter) -> Cost:
         parameters=sum(p.numel() for p in job.parameters),
         peak_bytes=peak,
         tokens_per_second=tokens / seconds,
-        epoch_seconds=seconds * (int(corpus.target_lengths.sum()) + len(corpus)) / tokens,
+        epoch_seconds=seconds * corpus.target_tokens / max(1, tokens),
         all_seconds=seconds / STEPS * settings.updates,
         checkpoint_bytes=checkpoint_bytes(job.model, job.training_tensors()),
         checkpoints=max(settings.keep, settings.average) + 2,  # the best, and the one being written
@@ -73,5 +73,4 @@ def largest_batch(job: Job) -> list[int]:
     """The rows of the batch with the most places."""
     corpus = job.train.corpus
     batches = epoch_batches(corpus, job.recipe.train.batch_tokens, job.recipe.seed, 0)
-    longest = [max(corpus.source_lengths[b].max(), corpus.target_lengths[b].max()) + 1 for b in batches]
-    return max(zip(batches, longest, strict=True), key=lambda pair: len(pair[0]) * pair[1])[0].tolist()
+    return max(batches, key=lambda rows: len(rows) * corpus.places[rows].max()).tolist()

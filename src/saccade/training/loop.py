@@ -29,7 +29,7 @@ def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = 
     run = RunFolder(path)
     with run.locked():
         job = prepare(recipe, run, report, allow_change)
-        run.store(recipe, job.checksums, job.tokenizers)
+        run.store(recipe, job.checksums, job.codecs)
         state = restore(job, run, report)
         try:
             with Interrupts() as interrupts:
@@ -48,7 +48,7 @@ def learn(job: Job, run: RunFolder, state: State, report: Reporter, interrupts: 
     job.model.train()
     began = time.monotonic() - state.seconds.total
     plan = updates(job.train.corpus, settings.batch_tokens, settings.update_tokens, job.recipe.seed, state.position)
-    while not (stop := reason_to_stop(job.recipe, state)):
+    while not (stop := reason_to_stop(job, state)):
         before = time.monotonic()
         batches, position = next(plan)
         update(job, state, batches)
@@ -78,10 +78,10 @@ STOPS: dict[Stop, str] = {
 }
 
 
-def reason_to_stop(recipe: Recipe, state: State) -> Stop:
-    settings = recipe.train
+def reason_to_stop(job: Job, state: State) -> Stop:
+    settings = job.recipe.train
     if settings.enough and state.best is not None:
-        sign = -1 if settings.best_by == "loss" else 1
+        sign = -1 if job.best_by == "loss" else 1
         if sign * state.best >= sign * settings.enough:
             return "enough"
     if settings.patience and state.stale >= settings.patience:
@@ -99,6 +99,8 @@ def update(job: Job, state: State, batches: Sequence[Batch]) -> None:
         loss = job.task.loss(job.model, batch)
         loss.total.backward()
         cost, count = cost + loss.shown["cost"], count + loss.count
+    if not count:  # of labels: an epoch may end with rows that have none
+        return
     norm = scale_gradients(job, 1 / count)
     if not (math.isfinite(norm) and math.isfinite(cost)):
         skip(job, state, batches)
@@ -138,6 +140,7 @@ def add(sums: Sums, batches: Sequence[Batch], cost: float, count: int, norm: flo
     sums.norms += norm
     sums.updates += 1
     sums.source_tokens += sum(batch.source_tokens for batch in batches)
+    sums.real += sum(batch.real_tokens for batch in batches)
     sums.padded += sum(batch.padded_tokens for batch in batches)
 
 
@@ -166,7 +169,7 @@ def interval(job: Job, state: State) -> Line:
         seconds=state.seconds.total,
         source_rate=sums.source_tokens / seconds,
         target_rate=sums.count / seconds,
-        padding=1 - (sums.source_tokens + sums.count) / max(1, sums.padded),
+        padding=1 - sums.real / max(1, sums.padded),
         left=max(0.0, min(left, 60 * settings.minutes - state.seconds.total) if settings.minutes else left),
     )
 
@@ -178,11 +181,11 @@ def append(run: RunFolder, state: State, record: dict[str, Any]) -> None:
 
 
 def validate(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
-    """Decode the development text for real and remember whether it is the best so far."""
-    settings = job.recipe.train
-    result = job.task.validate(job.model, job.tokenizers, job.dev, job.recipe.data.longest, settings.validation)
-    figure = result.figures[settings.best_by]
-    better = state.better(figure, settings.best_by)
+    """Use the model on the development data for real and remember whether it is the best so far."""
+    recipe = job.recipe
+    result = job.task.validate(job.model, job.codecs, job.dev, recipe.data.longest, recipe.train.validation)
+    figure = result.figures[job.best_by]
+    better = state.better(figure, job.best_by)
     if better:
         state.best, state.best_step, state.stale = figure, state.step, 0
     else:

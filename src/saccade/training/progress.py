@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.text import Text
 
 from saccade.console import clock, console
-from saccade.tasks.translation import Validation
+from saccade.tasks.task import Validation
 
 
 @dataclass(frozen=True)

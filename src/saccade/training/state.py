@@ -14,6 +14,7 @@ class Sums:
     cost: float = 0.0
     count: int = 0
     source_tokens: int = 0
+    real: int = 0  # places
     padded: int = 0
     norms: float = 0.0
     updates: int = 0

@@ -1,0 +1,66 @@
+"""What the scripts of this folder share: how pictures look, and how figures get onto their page."""
+
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PAGES = Path(__file__).parent
+IMAGES = PAGES.parent / "images"
+
+# Readable for the colour-blind, and on white, which the pictures bring along for dark pages.
+BLUE, RED, GREEN, ORANGE, PURPLE, GREY = "#0b62a4", "#c8402f", "#1b8a5a", "#d98200", "#7b4ab0", "#6b6b6b"
+TABLE = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+
+
+def panels(columns: int, widths: Sequence[float] | None = None, height: float = 3.2) -> "tuple[Figure, list[Axes]]":
+    """A figure with some axes side by side, drawn without a screen."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams.update({"font.size": 8.5, "axes.titlesize": 9.5, "axes.titlelocation": "left", "lines.linewidth": 1.6})
+    figure, axes = plt.subplots(
+        1, columns, figsize=(9, height), squeeze=False, layout="constrained", gridspec_kw={"width_ratios": widths}
+    )
+    for one in axes[0]:
+        one.grid(True, color="#dddddd", linewidth=0.5)
+        one.set_axisbelow(True)
+        one.spines[["top", "right"]].set_visible(False)
+    return figure, list(axes[0])
+
+
+def label(axes: "Axes", text: str, x: float, y: float, colour: str, **where: str | float) -> None:
+    """A word beside a line, in the line's colour, in place of a legend."""
+    axes.annotate(text, (x, y), textcoords="offset points", color=colour, **({"xytext": (4, 0), "va": "center"} | where))  # type: ignore[arg-type]
+
+
+def save(figure: "Figure", name: str) -> None:
+    """docs/images/claims-NAME.png in 64 colours: small, and with nothing in it that changes from day to day."""
+    from PIL import Image
+
+    drawn, path = io.BytesIO(), IMAGES / f"claims-{name}.png"
+    figure.savefig(drawn, dpi=120, facecolor="white")
+    Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Markdown."""
+    lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def quote(page: str, *tables: str) -> None:
+    """Print the tables, and put them where the page has its figures: nobody copies numbers by hand."""
+    text = "\n".join(tables)
+    print(text)
+    path = PAGES / f"{page}.md"
+    if path.exists():
+        path.write_text(TABLE.sub(lambda found: found[1] + "\n" + text + "\n" + found[2], path.read_text("utf-8")), "utf-8")
