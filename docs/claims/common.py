@@ -42,13 +42,21 @@ def label(axes: "Axes", text: str, x: float, y: float, colour: str, **where: str
 
 
 def save(figure: "Figure", name: str) -> None:
-    """docs/images/claims-NAME.png in 64 colours: small, and with nothing in it that changes from day to day."""
+    """docs/images/claims-NAME.png in 256 colours: small, and with nothing in it that changes from day to day."""
     from PIL import Image
 
     drawn, path = io.BytesIO(), IMAGES / f"claims-{name}.png"
     figure.savefig(drawn, dpi=120, facecolor="white")
-    Image.open(drawn).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+    Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
+
+
+def number(value: float, digits: int = 2) -> str:
+    """0.38, 1,046 and 2.8e-16: so many digits as a reader needs."""
+    if 1e-3 <= abs(value) < 1e5:
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.{digits}g}"
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
-from common import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, label, panels, quote, save, table
+from common import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, label, number, panels, quote, save, table
 from torch import Tensor, nn
 
 from saccade.parts import MultiHead, Recurrence, gru, lstm, tanh
@@ -36,7 +36,7 @@ def forgetting(bias: float) -> Recurrence:
 
 KINDS: dict[str, tuple[Make, str]] = {
     "tanh, rotations": (lambda: tanh(DIM, DIM), BLUE),
-    "tanh, Gaussian, gain 0.58 (torch's default)": (lambda: gaussian(3**-0.5), GREY),
+    "tanh, Gaussian, gain 0.58": (lambda: gaussian(3**-0.5), GREY),
     "tanh, Gaussian, gain 3": (lambda: gaussian(3.0), PURPLE),
     "GRU": (lambda: gru(DIM, DIM), RED),
     "LSTM, forget bias 0": (lambda: forgetting(0.0), "#e0b060"),
@@ -117,11 +117,11 @@ def figures(loud: dict[str, Tensor], quiet: dict[str, Tensor], recalled: dict[st
     """The tables of the page."""
     header = ["", *(f"d = {d}" for d in SHOWN)]
     tables = [
-        table([title, *header[1:]], [[name, *(f"{curve[1, d]:.0e}" for d in SHOWN)] for name, curve in found.items()])
+        table([title, *header[1:]], [[name, *(number(curve[1, d].item(), 1) for d in SHOWN)] for name, curve in found.items()])
         for title, found in (("inputs of variance 1", loud), ("inputs of variance 1/64", quiet))
     ]
     right = [[name, *(" ".join(f"{each:.0%}" for each in seeds) for seeds in rows)] for name, rows in recalled.items()]
-    return [*tables, table(["recalled, of 500; three seeds", *(f"lag {lag}" for lag in LAGS)], right)]
+    return [*tables, table(["right, of 500; three seeds", *(f"lag {lag}" for lag in LAGS)], right)]
 
 
 def draw(loud: dict[str, Tensor], quiet: dict[str, Tensor], after: dict[str, Tensor]) -> None:
@@ -172,7 +172,7 @@ def main() -> None:
     for name in (name for name in KINDS if "Gaussian" not in name):
         recalled[name] = [[learned(KINDS[name][0], lag, seed)[1] for seed in LEARN_SEEDS] for lag in LAGS]
         print(name, recalled[name], flush=True)
-    print({name: [f"{curve[d]:.0e}" for d in SHOWN] for name, curve in after.items()})
+    print({name: [number(curve[d].item(), 1) for d in SHOWN] for name, curve in after.items()})
     quote("gradients", *figures(loud, quiet, recalled))
 
 

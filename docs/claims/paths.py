@@ -136,7 +136,7 @@ def translated(memory: Callable[..., nn.Module]) -> Tensor:
 
 
 def draw(found: dict[str, list[tuple[int, int]]], maps: Sequence[Tensor]) -> None:
-    figure, axes = panels(4, [1.1, 1.1, 1, 1])
+    figure, axes = panels(4, [0.9, 0.9, 1, 1])
     for which, title in enumerate(("path, first to last", "depth")):
         axes[which].set(title=title, xlabel="places n", xscale="log", yscale="log", ylim=(1.5, 3000), xlim=(2, 256))
         axes[which].set_xticks(LENGTHS[::2], [str(n) for n in LENGTHS[::2]])
@@ -144,14 +144,11 @@ def draw(found: dict[str, list[tuple[int, int]]], maps: Sequence[Tensor]) -> Non
         for name, curve in found.items():
             axes[which].plot(LENGTHS, [point[which] for point in curve], color=MODELS[name][1], marker="o", markersize=2.5)
     axes[0].set_ylabel("operations")
-    for name, x, y in (("tanh", 18, 110), ("GRU", 48, 35), ("LSTM", 64, 85)):
-        label(axes[0], name, x, y, MODELS[name][1])
-    for name, x, y in (("LSTM", 12, 220), ("tanh", 48, 110), ("GRU", 70, 300)):
-        label(axes[1], name, x, y, MODELS[name][1])
-    label(axes[0], "six blocks", 2, 21, GREY)
-    label(axes[1], "six blocks", 2, 100, GREY)
-    for one, y in ((axes[0], 4), (axes[1], 8)):
-        label(one, "self-attention", 30, y, GREEN)
+    for name, curve in found.items():
+        word = name.replace("self-", "").replace("Transformer ", "")
+        label(axes[0], word, LENGTHS[-1], curve[-1][0], MODELS[name][1])
+        if name != "GRU":  # it lies under the LSTM
+            label(axes[1], word.replace("LSTM", "LSTM, GRU"), LENGTHS[-1], curve[-1][1], MODELS[name][1])
     heat(figure, axes[2:], maps)
     save(figure, "paths")
 

@@ -161,13 +161,18 @@ def queries_of(name: str) -> str:
 
 
 def check_shapes(model: Model) -> None:
-    """Every annotation holds in training and in use, heard or not, padded, unpadded or alone: here they are checked
-    on every path, so that most other contracts need not check them again."""
+    """Every annotation holds in training and in use, heard or not, padded, unpadded or alone, and for hypotheses that
+    share a memory: here they are checked on every path, so that other contracts need not check them again."""
     given = shown(model)
     kinds = (given, Shown(given.source, None, given.target, None), given.alone(1))
-    for training, listening, kind in itertools.product((True, False), (True, False), kinds):
-        answer(model.train(training), kind, listening)
-    found = answer(model, given)
+    for listening, kind in itertools.product((True, False), kinds):
+        answer(model.train(not listening), kind, listening)
+    found = answer(model.eval(), given)
+    _, state = model.decoder.step(given.target[:, :3], model.decoder.start(found.memory, B))
+    for rows in ([0, 0, 1, 1, 2, 2], [1, 0, 2, 2, 5, 4]):
+        tokens = given.target[[0, 0, 1, 1, 2, 2], 3:4]
+        hidden, state = model.decoder.step(tokens, select(state, torch.tensor(rows)))
+        assert hidden.shape == (2 * B, 1, D)
     words = vocabularies(model)[1]
     states = found.memory.states
     assert (states.shape[0], states.shape[2]) == (B, D)
@@ -185,6 +190,7 @@ def check_gradients(model: Model) -> None:
     for name, weight in model.named_parameters():
         assert weight.grad is not None, f"{name} hears nothing"
         assert weight.grad.isfinite().all(), f"{name} hears NaN"
+        assert weight.grad.any(), f"{name} hears only zeros"
 
 
 def check_save_and_load(make: Callable[[int], Model], folder: Path) -> None:
@@ -478,7 +484,7 @@ def check_losses_are_sums(model: Model) -> None:
     for part in model.modules():
         if isinstance(part, Hard):
             part.baseline.fill_(0.7)
-    for training in (False, True):
+    for training in (False, True) if adding else (False,):
         model.train(training)
         with steady(model):
             losses_are_sums(model, {"cost"} | (adding if training else set()))
@@ -761,6 +767,12 @@ def check_pool(pool: Any) -> None:
     close(
         pool(states, Places.of(states, torch.ones(B, T, dtype=torch.bool))), pool(states, Places.of(states, None)), ""
     )
+
+
+def check_pool_values(pool: Any, wanted: list[list[float]]) -> None:
+    """Of two sequences of two columns, [1 8] [3 4] and [−5 −7]; all else is padding."""
+    states = torch.tensor([[[1.0, 8.0], [3.0, 4.0], [100.0, 200.0]], [[-5.0, -7.0], [9.0, 9.0], [9.0, 9.0]]])
+    assert pool(states, Places.of(states, keeps((2, 1, 3))[:2])).tolist() == wanted
 
 
 def check_readout(make: Callable[[int], Any]) -> None:

@@ -14,7 +14,7 @@ from saccade.models.assemble import DropoutRates, Model
 Check = Callable[[Model], None]
 
 # These walk every path of a model, so they are where shapes are checked; the others compare numbers on the same paths.
-SHAPED: list[Check] = [checks.check_shapes, checks.check_gradients, checks.check_select]
+SHAPED: list[Check] = [checks.check_shapes, checks.check_gradients]
 CHECKS: list[Check] = [
     checks.check_causal,
     checks.check_blind_to_padding,
@@ -23,6 +23,7 @@ CHECKS: list[Check] = [
     checks.check_step_by_step,
     checks.check_capture_over_time,
     checks.check_state_matters,
+    checks.check_select,
     checks.check_fused_equals_explicit,
     checks.check_nothing_to_look_at,
     checks.check_losses_are_sums,

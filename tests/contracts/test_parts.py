@@ -1,5 +1,6 @@
 """Every part works alone and keeps the contract of its slot."""
 
+import math
 from typing import Any
 
 import pytest
@@ -8,27 +9,41 @@ from torch import nn
 
 from contracts import checks
 from contracts.checks import shaken
-from contracts.variants import DEFAULT, D, V, every_choice, filled, options, small
+from contracts.variants import B, D, T, V, Variant, every_choice, filled, named, options, small
 from saccade.config import build
 from saccade.decode.search import SEARCHES
 from saccade.errors import Refusal
 from saccade.optim.optimizers import OPTIMIZERS
 from saccade.optim.schedules import SCHEDULES
 from saccade.parts import (
+    CELLS,
     CONNECTIONS,
+    CONTEXTS,
     EMBEDDINGS,
     FEED_FORWARDS,
     HEADS,
     MIXERS,
     NORMS,
     PICKS,
+    POOLS,
     POSITIONS,
+    READOUTS,
     SCORES,
+    Attentional,
+    Bare,
+    Deep,
     Dropout,
+    EveryStep,
+    Last,
     LayerNorm,
+    Max,
+    Mean,
+    Plain,
+    Series,
+    Soft,
     Words,
 )
-from saccade.parts.picks import Soft
+from saccade.places import Memory, Places
 
 
 def every(table: Any) -> pytest.MarkDecorator:
@@ -57,6 +72,12 @@ def test_a_pick_gives_weights_that_sum_to_one(tree: Any) -> None:
     checks.check_pick(made(PICKS, tree))
 
 
+@pytest.mark.parametrize("kind", [kind for kind, pick in PICKS.items() if hasattr(pick, "settle")])
+@pytest.mark.parametrize("chosen", [{}, {"reward": 0.3, "entropy": 0.2, "memory": 0.5}, {"reward": 0.0, "memory": 0.0}])
+def test_a_wager_is_settled_by_what_followed(kind: str, chosen: dict[str, float]) -> None:
+    checks.check_wagers(made(PICKS, {"kind": kind, **chosen}))
+
+
 @every(POSITIONS)
 def test_a_position_knows_where_it_starts(tree: Any) -> None:
     checks.check_position(made(POSITIONS, tree, dim=D))
@@ -80,9 +101,123 @@ def test_a_connection_treats_each_place_by_itself(tree: Any) -> None:
     checks.check_pointwise(lambda x: part(x, torch.tanh))
 
 
+FRAMES = 3
+
+
 @every(EMBEDDINGS)
 def test_an_embedding_gives_vectors_and_places_and_can_be_turned(tree: Any) -> None:
-    checks.check_embedding(made(EMBEDDINGS, tree, vocabulary=V, dim=D), V)
+    frames = tree["kind"] == "series"
+    embedding = made(EMBEDDINGS, tree, dim=D, vocabulary=0 if frames else V, frames=FRAMES if frames else 0)
+    dice = torch.Generator().manual_seed(0)
+    ids, numbers = torch.randint(V, (B, T), generator=dice), torch.randn(B, T, FRAMES, generator=dice)
+    checks.check_embedding(embedding, numbers if frames else ids, 0 if frames else V)
+
+
+def test_a_series_sees_neighbours_and_no_padding() -> None:
+    numbers = torch.randn(B, T, FRAMES, generator=torch.Generator().manual_seed(0))
+    checks.check_embedding(made(EMBEDDINGS, {"kind": "series", "width": 3}, frames=FRAMES, dim=D), numbers, 0)
+
+
+def test_a_series_is_a_sum_over_neighbours() -> None:
+    """Frames of one number, three at a time, weights 1, 10, 100: the place before, this place, the place after."""
+    series = Series(frames=1, dim=1, width=3)
+    with torch.no_grad():
+        series.into.weight.copy_(torch.tensor([[1.0, 10.0, 100.0]]))
+        series.into.bias.fill_(5.0)
+    x, _ = series(torch.tensor([[[1.0], [2.0], [3.0]]]), None)
+    assert x[0, :, 0].tolist() == [0 + 10 + 200 + 5, 1 + 20 + 300 + 5, 2 + 30 + 0 + 5]
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: Series(frames=3, dim=D, width=2), "odd"),
+        (lambda: Series(frames=0, dim=D), "words"),
+        (lambda: Words(0, D), "series"),
+    ],
+)
+def test_an_embedding_refuses_what_it_cannot_read(make: Any, reason: str) -> None:
+    with pytest.raises(Refusal, match=reason):
+        make()
+
+
+# ── parts of recurrent models ─────────────────────────────────────────────────────────────────────
+
+
+@every(CELLS)
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_cell_is_the_same_in_steps_in_pieces_and_beside_padding(tree: Any, depth: int, bidirectional: bool) -> None:
+    checks.check_cell(lambda **site: made(CELLS, tree, **site), depth, bidirectional)
+
+
+@every(CELLS)
+def test_a_cell_refuses_half_of_an_odd_width(tree: Any) -> None:
+    with pytest.raises(Refusal, match="odd") as refused:
+        made(CELLS, tree, inputs=5, dim=7, bidirectional=True)
+    assert refused.value.key == ("slot", "bidirectional")
+
+
+@every(POOLS)
+@pytest.mark.parametrize("backwards", [0, D // 2])
+def test_a_pool_is_blind_to_padding_and_nothing_gives_zeros(tree: Any, backwards: int) -> None:
+    checks.check_pool(made(POOLS, tree, backwards=backwards))
+
+
+@pytest.mark.parametrize(
+    ("pool", "wanted"),
+    [
+        (Mean(), [[(1 + 3) / 2, (8 + 4) / 2], [-5, -7]]),
+        (Max(), [[3, 8], [-5, -7]]),
+        (POOLS["first"](), [[1, 8], [-5, -7]]),
+        (Last(), [[3, 4], [-5, -7]]),
+        (Last(backwards=1), [[3, 8], [-5, -7]]),  # the second column has read from right to left
+    ],
+    ids=["mean", "max", "first", "last", "last-of-both-ways"],
+)
+def test_pools_by_hand(pool: Any, wanted: list[list[float]]) -> None:
+    checks.check_pool_values(pool, wanted)
+
+
+@every(READOUTS)
+def test_a_readout_treats_each_place_by_itself(tree: Any) -> None:
+    checks.check_readout(lambda context: made(READOUTS, tree, dim=D, context=context))
+
+
+def test_readouts_by_hand() -> None:
+    """Weights 1 for the state, 10 for the context, 100 for the word, and a bias of one half."""
+    state, context, word = (torch.tensor([[[x]]]) for x in (0.3, -0.02, 0.001))
+    attentional, deep = Attentional(dim=1, context=1), Deep(dim=1, context=1)
+    with torch.no_grad():
+        attentional.out.weight.copy_(torch.tensor([[1.0, 10.0]]))
+        deep.out.weight.copy_(torch.tensor([[1.0, 10.0, 100.0]]))
+        attentional.out.bias.fill_(0.5)
+        deep.out.bias.fill_(0.5)
+    assert Plain()(state, context, word).item() == pytest.approx(0.3)
+    assert attentional(state, context, word).item() == pytest.approx(math.tanh(0.3 - 0.2 + 0.5))
+    assert deep(state, context, word).item() == pytest.approx(math.tanh(0.3 - 0.2 + 0.1 + 0.5))
+
+
+@every(CONTEXTS)
+def test_a_context_tells_each_hypothesis_of_its_sentence(tree: Any) -> None:
+    checks.check_context(made(CONTEXTS, tree, dim=D, causal=False, remembers=True, dropout=0.0).eval())
+
+
+def test_every_step_tells_the_summary_and_at_start_nothing() -> None:
+    x, states = torch.zeros(2, 3, D), torch.zeros(1, 4, D)
+    memory = Memory(states, Places.of(states, None), torch.arange(float(D))[None])
+    for kind, wanted in (("every_step", memory.summary.expand(2, 3, D)), ("at_start", torch.zeros(2, 3, 0))):
+        context = CONTEXTS[kind](dim=D) if kind == "every_step" else CONTEXTS[kind]()
+        told, _ = context(x, Places.of(x, None), context.start(memory, 2))
+        assert torch.equal(told, wanted)
+    assert EveryStep(D).width == D
+
+
+def test_a_bare_attention_refuses_to_charge_for_what_it_does_not_count() -> None:
+    for options_, key in (({"repeat_cost": 0.5}, "repeat_cost"), ({"coverage": True, "remembers": False}, "coverage")):
+        with pytest.raises(Refusal) as refused:
+            Bare(D, **options_)
+        assert refused.value.key == (key,)
 
 
 class Whole(nn.Module):
@@ -185,10 +320,14 @@ def test_weight_decay_shrinks_matrices_and_leaves_vectors_alone(tree: Any) -> No
     torch.testing.assert_close(layer.bias.detach(), before["bias"])
 
 
+SEARCHED = ["default", "recurrent-lstm-after-True", "coverage", "hard-additive", "no-attention-every-step"]
+
+
 @every(SEARCHES)
 @pytest.mark.parametrize("seed", range(3))
-def test_a_search_keeps_the_rules_and_scores_as_a_forced_pass_does(tree: Any, seed: int) -> None:
-    model = shaken(DEFAULT.fresh(seed), seed)
+@pytest.mark.parametrize("variant", [named(label) for label in SEARCHED], ids=str)
+def test_a_search_keeps_the_rules_and_scores_as_a_forced_pass_does(tree: Any, seed: int, variant: Variant) -> None:
+    model = shaken(variant.fresh(seed), seed)
     checks.check_search(lambda: made(SEARCHES, tree), model)
 
 

@@ -15,21 +15,43 @@ from torch import nn
 
 from contracts import checks
 from contracts.checks import TEXTS, random_corpus, shaken
-from contracts.variants import DEFAULT, NO_DROPOUT, D, V, filled, small
+from contracts.variants import DEFAULT, NO_DROPOUT, B, D, T, V, filled, named, small
 from saccade.config import build
 from saccade.data import batches
 from saccade.data.batches import Corpus, Position
 from saccade.data.tokenizers import SPECIAL, Symbols, Words
 from saccade.decode.rules import Rules
 from saccade.decode.search import SEARCHES
+from saccade.models.recurrent import RecurrentDecoder
 from saccade.models.stacked import Stacked
-from saccade.notes import Part
+from saccade.notes import Notes, Part
 from saccade.optim.schedules import InverseRoot
-from saccade.parts import Dropout, LayerNorm, Learned, Linear, MultiHead, ScaledDot, Sinusoidal, Soft, Tied
+from saccade.parts import (
+    Additive,
+    Bare,
+    Deep,
+    Dropout,
+    EveryStep,
+    Hard,
+    Last,
+    LayerNorm,
+    Learned,
+    Linear,
+    Mean,
+    MultiHead,
+    Recurrence,
+    ScaledDot,
+    Sinusoidal,
+    Soft,
+    Sparsemax,
+    Tied,
+    gru,
+    lstm,
+)
 from saccade.parts import Words as Table
 from saccade.parts import heads as heads_module
 from saccade.parts.heads import ChunkedCrossEntropy
-from saccade.parts.mixers import attention
+from saccade.parts.mixers import looking
 from saccade.parts.picks import hide
 from saccade.places import Fixed, Places, may_look, select
 from saccade.runs import checkpoints
@@ -48,27 +70,27 @@ class Plant:
     checks: tuple[Check, ...]
 
 
-def on_model(check: Callable[[Any], None]) -> Check:
-    return lambda: check(shaken(DEFAULT.fresh()))
+def on_model(check: Callable[[Any], None], label: str = "default") -> Check:
+    return lambda: check(shaken(named(label).fresh()))
 
 
 def sdpa(
     keep: Callable[..., Any], whole: Callable[..., bool], **options: Any
-) -> Callable[..., torch.Tensor]:  # MultiHead._fused with other ideas about what may be seen
-    def fused(self: Any, query: Any, key: Any, value: Any, queries: Any, keys: Any) -> torch.Tensor:
-        causal = whole(self, query, queries, keys)
-        mask = None if causal else keep(self, queries, keys)
+) -> Callable[..., torch.Tensor]:  # looking._fused with other ideas about what may be seen
+    def fused(part: Any, query: Any, key: Any, value: Any, queries: Any, keys: Any) -> torch.Tensor:
+        causal = whole(part, query, queries, keys)
+        mask = None if causal else keep(part, queries, keys)
         return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, **options)
 
     return fused
 
 
-def right_keep(self: Any, queries: Places, keys: Places) -> Any:
-    return may_look(queries, keys, self.causal)
+def right_keep(part: Any, queries: Places, keys: Places) -> Any:
+    return may_look(queries, keys, part.causal)
 
 
-def right_whole(self: Any, query: torch.Tensor, queries: Places, keys: Places) -> bool:
-    return self.causal and keys is queries and query.shape[2] > 1
+def right_whole(part: Any, query: torch.Tensor, queries: Places, keys: Places) -> bool:
+    return part.causal and keys is queries and query.shape[2] > 1
 
 
 def patched(target: Any, name: str, value: Any) -> Callable[[Patch], None]:
@@ -107,7 +129,7 @@ def half_said(self: Part, kind: str, value: torch.Tensor, queries: Places) -> No
     NOTE(self, kind, 0.5 * value, queries)
 
 
-def added(self: Soft, scores: torch.Tensor, keep: Any) -> torch.Tensor:
+def added(self: Soft, scores: torch.Tensor, keep: Any, queries: Any = None) -> torch.Tensor:
     """The same weights, but a mask that is added lets the NaN of an empty row through to the scores."""
     if keep is None:
         return scores.softmax(-1)
@@ -125,60 +147,62 @@ MIXER = lambda: checks.check_mixer(lambda causal: MultiHead(D, causal, heads=2))
 ATTENTION = [
     Plant(
         "no causal mask",
-        patched(attention, "may_look", lambda queries, keys, causal: may_look(queries, keys, False)),
+        patched(looking, "may_look", lambda queries, keys, causal: may_look(queries, keys, False)),
         (CAUSAL, STEPS, WEIGHTS),
     ),
     Plant(
         "the fused whole pass sees the future",
         patched(
-            MultiHead,
+            looking,
             "_fused",
-            sdpa(lambda self, q, k: may_look(q, k, False), lambda *_: False, scale=1.0),
+            sdpa(lambda part, q, k: may_look(q, k, False), lambda *_: False, scale=1.0),
         ),
         (CAUSAL, STEPS),
     ),
     Plant(
         "is_causal with a cache",
-        patched(MultiHead, "_fused", sdpa(right_keep, lambda self, q, *_: self.causal and q.shape[2] > 1, scale=1.0)),
+        patched(looking, "_fused", sdpa(right_keep, lambda self, q, *_: self.causal and q.shape[2] > 1, scale=1.0)),
         (STEPS,),
     ),
     Plant("a cache is at the wrong places", patched(Places, "back", shifted_back), (STEPS,)),
     Plant("the state forgets where it is", patched(Stacked, "step", forgetful_step), (STEPS,)),
     Plant(
         "fused attention forgets padding",
-        patched(MultiHead, "_fused", sdpa(lambda *_: None, right_whole, scale=1.0)),
+        patched(looking, "_fused", sdpa(lambda *_: None, right_whole, scale=1.0)),
         (PADDING, on_model(checks.check_fused_equals_explicit)),
     ),
     Plant(
         "explicit attention forgets padding",
-        patched(attention, "may_look", lambda q, k, causal: may_look(q, replace(k, padded=False), causal)),
+        patched(looking, "may_look", lambda q, k, causal: may_look(q, replace(k, padded=False), causal)),
         (PADDING, WEIGHTS, NOTHING),
     ),
     Plant(
         "what is hidden still counts a little",
         patched(
-            Soft, "forward", lambda self, s, keep: s.softmax(-1) if keep is None else (s - 9.0 * ~keep).softmax(-1)
+            Soft,
+            "forward",
+            lambda self, s, keep, queries=None: s.softmax(-1) if keep is None else (s - 9.0 * ~keep).softmax(-1),
         ),
         (WEIGHTS, PADDING, PICK),
     ),
     Plant(
         "softmax over nothing is NaN",
-        patched(Soft, "forward", lambda self, scores, keep: hide(scores, keep).softmax(-1)),
+        patched(Soft, "forward", lambda self, scores, keep, queries=None: hide(scores, keep).softmax(-1)),
         (NOTHING, PICK, MIXER),
     ),
     Plant("a gradient of NaN where nothing may be seen", patched(Soft, "forward", added), (NOTHING, PICK)),
     Plant("the notes tell half", patched(Part, "note", half_said), (WEIGHTS,)),
     Plant(
         "the kernel scales once more",
-        patched(MultiHead, "_fused", sdpa(right_keep, right_whole)),
+        patched(looking, "_fused", sdpa(right_keep, right_whole)),
         (on_model(checks.check_fused_equals_explicit),),
     ),
     Plant(
         "a score says dot but is not",
         patched(ScaledDot, "join", lambda self, q, k: q @ k.transpose(-1, -2) / 2),
-        (lambda: checks.check_score(ScaledDot(), Soft()), on_model(checks.check_fused_equals_explicit)),
+        (lambda: checks.check_score(ScaledDot(11), Soft()), on_model(checks.check_fused_equals_explicit)),
     ),
-    Plant("the first row's mask for all", patched(attention, "may_look", first_row_for_all), (ORDER, PADDING)),
+    Plant("the first row's mask for all", patched(looking, "may_look", first_row_for_all), (ORDER, PADDING)),
     Plant("keys hear nothing", patched(MultiHead, "_keys", keys_without_gradient), (on_model(checks.check_gradients),)),
 ]
 
@@ -252,6 +276,7 @@ def in_use(self: Dropout, x: torch.Tensor) -> torch.Tensor:
 
 
 EMBED, CROSS_ENTROPY = Sinusoidal.embed, heads_module.cross_entropy
+IDS = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
 DROPOUT = lambda: checks.check_dropout(Dropout, 0.1)  # noqa: E731
 
 PARTS = [
@@ -278,7 +303,7 @@ PARTS = [
     Plant(
         "places begin at zero wherever they start",
         patched(Places, "of", lambda like, keep, start=None: OF(like, keep)),
-        (lambda: checks.check_embedding(Table(V, D), V), STEPS),
+        (lambda: checks.check_embedding(Table(V, D), IDS, V), STEPS),
     ),
     Plant(
         "a decoder that rounds what it gives",
@@ -403,6 +428,227 @@ STATE = [
     ),
     Plant("padding costs something", patched(losses, "forced_hidden", with_padding), (SUMS,)),
 ]
+
+# ── recurrent models ──────────────────────────────────────────────────────────────────────────────
+
+
+def unpacked(self: Recurrence, x: Any, places: Places, state: Any = None) -> Any:
+    return WHOLE(self, x, replace(places, padded=False), state)
+
+
+def wrong_way(self: Recurrence, start: torch.Tensor) -> Any:
+    return tuple(tuple(reversed(layer)) for layer in BEGIN(self, start))
+
+
+def flat(self: Recurrence, given: Any, state: Any) -> Any:
+    """All layers but the first are forgotten."""
+    after = ONE_STEP(self, given, state)[1]
+    return after[0][0], after
+
+
+def cell_stays(state: Any, rows: Any, sentences: Any = None) -> Any:
+    moved = select(state, rows, sentences)
+    return moved | {"cell": select(state["cell"], torch.arange(len(rows)) % len(state["at"]))}
+
+
+def cover_stays(state: Any, rows: Any, sentences: Any = None) -> Any:
+    moved = select(state, rows, sentences)
+    still = state["memory"].so_far[torch.arange(len(rows)) % len(state["at"])]
+    return moved | {"memory": replace(moved["memory"], so_far=still)}
+
+
+def unfed(self: Any, x: Any, places: Any, state: Any) -> Any:
+    """Within a call what was said is read again, and the next call begins from nothing."""
+    hidden, after = BY_STEPS(self, x, places, state)
+    return hidden, after | {"fed": torch.zeros_like(after["fed"])}
+
+
+def deaf(self: Any, given: Any, context: Any, fed: Any) -> Any:
+    """What was said is never read again."""
+    return TOLD(self, given, context, None if fed is None else torch.zeros_like(fed))
+
+
+def unheard(self: Bare, query: Any, memory: Any, here: Any, so_far: Any) -> Any:
+    return COVER(self, query, memory, here, torch.zeros_like(so_far))
+
+
+def only_the_last(self: Bare, x: Any, places: Any, state: Any) -> Any:
+    y, after = COVERING(self, x, places, state)
+    return y, replace(after, so_far=after.so_far - state.so_far)
+
+
+def one_step_late(self: Deep, state: Any, context: Any, word: Any) -> Any:
+    return DEEP(self, state, context.roll(1, 1), word)
+
+
+def shared_in_turn(self: Any, x: Any, places: Any, state: Any) -> Any:
+    """The beam's rows of a sentence lie side by side, not one from each."""
+    summary = state.value
+    each = summary.repeat(x.shape[0] // len(summary), 1)
+    return each[:, None].expand(-1, x.shape[1], -1), state
+
+
+def always_by_lot(self: Hard, scores: Any, keep: Any, queries: Any = None) -> Any:
+    was, self.training = self.training, True
+    try:
+        return CHOOSE(self, scores, keep, queries)
+    finally:
+        self.training = was
+
+
+def remembered_first(self: Hard, wager: Any, cost: Any, count: Any, keep: Any) -> Any:
+    self._remember(cost[keep], count[keep])
+    return SETTLE(self, wager, cost, count, keep)
+
+
+def forgets_heads(self: Hard, wager: Any, cost: Any, count: Any, keep: Any) -> Any:
+    return SETTLE(self, wager[:, :1], cost, count, keep)
+
+
+def wrong_sign(self: Hard, wager: Any, cost: Any, count: Any, keep: Any) -> Any:
+    return -SETTLE(self, wager, cost, count, keep)
+
+
+def less_than_one(self: Sparsemax, scores: Any, keep: Any, queries: Any = None) -> Any:
+    return (SPARSE(self, scores, keep, queries) - 0.01).clamp(min=0)
+
+
+def all_real(batch: Any, side: str) -> torch.Tensor:
+    return torch.ones_like(REAL(batch, side))
+
+
+def over_padding(self: Mean, states: torch.Tensor, places: Places) -> torch.Tensor:
+    return states.mean(1)
+
+
+def at_the_end(self: Last, states: torch.Tensor, places: Places) -> torch.Tensor:
+    return states[:, -1]
+
+
+def one_way(self: Last, states: torch.Tensor, places: Places) -> torch.Tensor:
+    """The backward columns, too, at the last place: there they have read one word."""
+    last = (places.keep.sum(1) - 1).clamp(min=0)
+    return states[torch.arange(len(states)), last] * places.keep[:, :1]
+
+
+WHOLE, BEGIN, ONE_STEP = Recurrence.whole, Recurrence.begin, Recurrence.step
+BY_STEPS, TOLD, DEEP = RecurrentDecoder._step_by_step, RecurrentDecoder._told, Deep.forward
+COVERING, COVER = Bare._step_by_step, Bare._covering
+CHOOSE, SETTLE, SPARSE, REAL = Hard.forward, Hard.settle, Sparsemax.forward, losses._real
+
+FED, COVERS, CHOOSES = "recurrent-lstm-after-True", "coverage", "hard-additive"
+CELL = lambda: checks.check_cell(lstm, 2, False)  # noqa: E731
+BOTH_WAYS = lambda: checks.check_cell(gru, 2, True)  # noqa: E731
+ADDITIVE = lambda: checks.check_score(shaken(Additive(2, 11)), Soft())  # noqa: E731
+SUMMARY = on_model(checks.check_blind_to_padding, "encoder=recurrent.pool=mean")
+
+RECURRENT = [
+    Plant(
+        "an encoder that is not packed",
+        patched(Recurrence, "whole", unpacked),
+        (on_model(checks.check_blind_to_padding, "encoder=recurrent"), BOTH_WAYS),
+    ),
+    Plant("a state that begins the wrong way round", patched(Recurrence, "begin", wrong_way), (CELL,)),
+    Plant(
+        "a step of the first layer only",
+        patched(Recurrence, "step", flat),
+        (CELL, on_model(checks.check_step_by_step, "recurrent-gru-after-False")),
+    ),
+    Plant(
+        "a cell's state that stays when hypotheses move",
+        patched(checks, "select", cell_stays),
+        (on_model(checks.check_select, FED),),
+    ),
+    Plant(
+        "coverage that stays when hypotheses move",
+        patched(checks, "select", cover_stays),
+        (on_model(checks.check_select, COVERS),),
+    ),
+    Plant(
+        "what was said is forgotten between calls",
+        patched(RecurrentDecoder, "_step_by_step", unfed),
+        (on_model(checks.check_step_by_step, FED), on_model(checks.check_select, FED)),
+    ),
+    Plant(
+        "what was said is never read",
+        patched(RecurrentDecoder, "_told", deaf),
+        (on_model(checks.check_state_matters, FED),),
+    ),
+    Plant(
+        "coverage that does not add up",
+        patched(Bare, "_step_by_step", only_the_last),
+        (on_model(checks.check_coverage, COVERS), on_model(checks.check_coverage, "coverage-after")),
+    ),
+    Plant(
+        "coverage that the score does not hear of",
+        patched(Bare, "_covering", unheard),
+        (on_model(checks.check_state_matters, COVERS),),
+    ),
+    Plant(
+        "a context one step late",
+        patched(Deep, "forward", one_step_late),
+        (
+            on_model(checks.check_step_by_step, "recurrent-gru-before-False"),
+            on_model(checks.check_causal, "recurrent-gru-after-False"),
+            lambda: checks.check_readout(lambda context: Deep(D, context)),
+        ),
+    ),
+    Plant(
+        "a summary that goes to the wrong hypothesis",
+        patched(EveryStep, "forward", shared_in_turn),
+        (on_model(checks.check_select, "no-attention-every-step"), lambda: checks.check_context(EveryStep(D))),
+    ),
+    Plant(
+        "a choice by lot in use",
+        patched(Hard, "forward", always_by_lot),
+        (lambda: checks.check_pick(Hard()), on_model(checks.check_step_by_step, CHOOSES)),
+    ),
+    Plant(
+        "a baseline that has seen what it should foretell",
+        patched(Hard, "settle", remembered_first),
+        (lambda: checks.check_wagers(Hard()),),
+    ),
+    Plant("a wager of one head only", patched(Hard, "settle", forgets_heads), (lambda: checks.check_wagers(Hard()),)),
+    Plant("a wager that rewards cost", patched(Hard, "settle", wrong_sign), (lambda: checks.check_wagers(Hard()),)),
+    Plant(
+        "padding wagers, too",
+        patched(losses, "_real", all_real),
+        (
+            on_model(checks.check_losses_are_sums, CHOOSES),
+            on_model(checks.check_losses_are_sums, "encoder.block.self.pick=hard"),
+        ),
+    ),
+    Plant(
+        "padding pays for looking twice",
+        patched(losses, "_real", all_real),
+        (on_model(checks.check_losses_are_sums, COVERS),),
+    ),
+    Plant(
+        "sparsemax of a sum below one",
+        patched(Sparsemax, "forward", less_than_one),
+        (
+            lambda: checks.check_pick(Sparsemax()),
+            on_model(checks.check_weights, "decoder=recurrent.memory.pick=sparsemax"),
+        ),
+    ),
+    Plant(
+        "a join that ignores the query",
+        patched(Additive, "join", lambda self, q, k: JOIN(self, torch.zeros_like(q), k)),
+        (ADDITIVE, on_model(checks.check_gradients, "decoder=recurrent.memory.score=additive")),
+    ),
+    Plant("a mean over padding", patched(Mean, "forward", over_padding), (SUMMARY, lambda: checks.check_pool(Mean()))),
+    Plant(
+        "the last place, be it padding",
+        patched(Last, "forward", at_the_end),
+        (on_model(checks.check_blind_to_padding, "encoder.pool=last"), lambda: checks.check_pool(Last())),
+    ),
+    Plant(
+        "backward columns taken where they begin",
+        patched(Last, "forward", one_way),
+        (lambda: checks.check_pool_values(Last(backwards=1), [[3, 8], [-5, -7]]),),
+    ),
+]
+JOIN = Additive.join
 
 # ── search ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -533,21 +779,34 @@ DATA = [
 DUMP = Symbols.dump
 
 
-def dropped_first(self: Any, query: Any, key: Any, value: Any, queries: Any, keys: Any) -> torch.Tensor:
-    weights = self.dropout(self.pick(self.score.join(query, key), may_look(queries, keys, self.causal)))
-    self.note("weights", weights, queries)
+def dropped_first(part: Any, query: Any, key: Any, value: Any, queries: Any, keys: Any) -> torch.Tensor:
+    weights = part.dropout(part.pick(part.score.join(query, key), may_look(queries, keys, part.causal)))
+    part.note("weights", weights, queries)
     return weights @ value
 
 
+def dropping(label: str) -> Check:
+    variant = named(label).changed(dropout=NO_DROPOUT | {"attention": 0.5})
+    return lambda: checks.check_notes_before_dropout(shaken(variant.fresh()))
+
+
+def first_visit_only(self: Notes, name: str, value: torch.Tensor, queries: Places) -> None:
+    if name not in self._heard:
+        HEAR(self, name, value, queries)
+
+
+HEAR = Notes.hear
+
 NOTES = [
+    Plant("notes taken after dropout", patched(looking, "look", dropped_first), (dropping("default"),)),
     Plant(
-        "notes taken after dropout",
-        patched(MultiHead, "_look", dropped_first),
-        (lambda: checks.check_notes_before_dropout(DEFAULT.changed(dropout=NO_DROPOUT | {"attention": 0.5}).fresh()),),
+        "notes of the first step only",
+        patched(Notes, "hear", first_visit_only),
+        (on_model(checks.check_capture_over_time), on_model(checks.check_coverage, "coverage")),
     ),
 ]
 
-PLANTS = [*NOTES, *ATTENTION, *PARTS, *STATE, *SEARCH, *DATA]
+PLANTS = [*NOTES, *ATTENTION, *PARTS, *STATE, *RECURRENT, *SEARCH, *DATA]
 CASES = [(plant, check) for plant in PLANTS for check in plant.checks]
 
 

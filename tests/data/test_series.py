@@ -15,7 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from saccade.data.sources import SOURCES, Fault, Frames, Pair, load
-from saccade.data.sources.series import LARGEST_ARRAY, Series, leaks
+from saccade.data.sources.numbers import LARGEST_ARRAY
+from saccade.data.sources.series import Series, leaks
 from saccade.errors import DataError
 
 X = np.arange(15, dtype=np.float32).reshape(5, 3)

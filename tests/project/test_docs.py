@@ -13,7 +13,13 @@ from saccade.cli import app
 from saccade.training.progress import Silent
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+CLAIMS = ROOT / "docs" / "claims"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(CLAIMS.glob("*.md")),
+]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -65,3 +71,18 @@ def test_the_page_of_parts_is_what_the_tables_say() -> None:
     finally:
         sys.path.pop(0)
     assert (ROOT / "docs" / "parts.md").read_text("utf-8") == page(), "run: python docs/make_parts.py"
+
+
+def test_every_claim_has_a_script_a_small_picture_code_and_a_line_in_the_index() -> None:
+    index = (CLAIMS / "README.md").read_text("utf-8")
+    pages = [page for page in CLAIMS.glob("*.md") if page.name != "README.md"]
+    assert pages
+    for page in pages:
+        text = page.read_text("utf-8")
+        assert f"]({page.name})" in index, page
+        assert page.with_suffix(".py").exists(), page
+        assert f"`python docs/claims/{page.stem}.py`" in text, page
+        assert blocks(page, "python"), page
+        assert "<!-- figures -->\n\n|" in text, f"{page}: run its script, which puts the figures there"
+        assert f"(../images/claims-{page.stem}.png)" in text, page
+        assert (ROOT / "docs" / "images" / f"claims-{page.stem}.png").stat().st_size < 80_000, page

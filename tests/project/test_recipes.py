@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from saccade.config import preset_names
+from saccade.config import plain, preset_names
 from saccade.models.assemble import assemble
 from saccade.recipe import read_recipe, recipe_of
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
+RUNGS = sorted((ROOT / "recipes" / "ladder").glob("*.toml"))
 TEXT = {"kind": "copy"}
 
 
@@ -17,8 +18,22 @@ TEXT = {"kind": "copy"}
 def test_recipe_parses_and_its_header_says_how_to_run_it(path: Path) -> None:
     assert read_recipe(str(path)).config
     header = path.read_text("utf-8").split("\n\n")[0]
-    assert "saccade train" in header
-    assert "BLEU" in header
+    assert f"saccade train recipes/{path.name}" in header
+    assert "BLEU" in header or "accuracy" in header, "what comes out"
+
+
+@pytest.mark.parametrize("path", RUNGS, ids=lambda path: path.stem)
+def test_a_rung_of_the_ladder_differs_in_its_model_alone(path: Path) -> None:
+    base = plain(read_recipe(str(path.with_name("base.toml"))).config)
+    rung = plain(read_recipe(str(path)).config)
+    assert {key for key in rung if rung[key] != base[key]} <= {"model"}
+    assert rung["model"]["dim"] == base["model"]["dim"]
+
+
+def test_no_person_of_the_activity_recipe_is_in_two_splits() -> None:
+    data = read_recipe(str(ROOT / "recipes" / "activity-gru.toml")).config.data
+    people = [person for split in (data.train, data.dev, data.test) for person in split.options["groups"]]
+    assert len(people) == len(set(people)) == 20
 
 
 def test_demo_is_a_whole_recipe() -> None:

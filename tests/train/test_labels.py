@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -388,6 +389,21 @@ def test_a_training_that_crashed_goes_on_to_the_same_bits(
     assert outcome(run) != outcome(trained)
     train(recipe, run, Silent())
     assert outcome(run) == outcome(trained)
+
+
+def test_the_choice_of_the_task_may_be_said_in_words(trained: Path, recipe: Recipe, folder: Path):
+    """A run begun with `best_by = "auto"` is the same as one that names the figure; another figure is another run."""
+
+    def by(name: str) -> Recipe:
+        return recipe.model_copy(update={"train": recipe.train.model_copy(update={"best_by": name})})
+
+    shutil.copytree(trained, folder / "copy")
+    try:
+        train(by("accuracy"), folder / "copy", Silent())
+        with pytest.raises(saccade.RunError, match=r"train.best_by: 'accuracy' → 'macro_f1'"):
+            train(by("macro_f1"), folder / "copy", Silent())
+    finally:
+        shutil.rmtree(folder / "copy")
 
 
 def test_the_shapes_are_as_they_are_written(kind: str, tmp_path: Path):

@@ -96,18 +96,26 @@ def _readable_labels(figures: dict[str, Any]) -> list[str]:
 
     each = figures["per_label"]
     width = max(len("label"), *map(len, each))
-    over = f" over {', '.join(figures['over'])}" if figures["over"] else ""
+    over = f"   over {', '.join(figures['over'])}"
+    chosen = [
+        f"{'accuracy':<20} {figures['accuracy']:6.2f} %{over}",
+        f"{'macro F1':<20} {figures['macro_f1']:6.2f} %{over}",
+        f"{'labels counted':<20} {figures['count']:,}{over}",
+        "",
+    ]
+    matrix = Confusion(tuple(figures["labels"]), np.array(figures["confusion"]))
     table = [
         f"{label:<{width}} {facts['precision']:9.2f} {facts['recall']:9.2f} {facts['f1']:9.2f} {facts['count']:9,}"
         for label, facts in each.items()
     ]
     return [
-        f"{'accuracy':<20} {figures['accuracy']:6.2f} %{over}",
-        f"{'macro F1':<20} {figures['macro_f1']:6.2f} %{over}",
-        f"{'labels counted':<20} {figures['count']:,}",
+        *(chosen if figures["over"] else []),
+        f"{'accuracy':<20} {matrix.accuracy():6.2f} %",
+        f"{'macro F1':<20} {matrix.macro_f1():6.2f} %",
+        f"{'labels counted':<20} {int(matrix.counts.sum()):,}",
         "",
         f"{'label':<{width}} {'precision':>9} {'recall':>9} {'F1':>9} {'count':>9}",
         *table,
         "",
-        *Confusion(tuple(figures["labels"]), np.array(figures["confusion"])).lines(),
+        *matrix.lines(),
     ]

@@ -51,11 +51,12 @@ def check(recipe: str, /, *, sets: Sets = (), json_: Json = False) -> int:
     must_be_recipe(recipe, sets)
     from saccade.data.check import check
     from saccade.data.sources import Nothing
-    from saccade.recipe import read_recipe, sources_of
+    from saccade.recipe import read_recipe, sources_of, task_of
 
     recipe_ = read_recipe(recipe, sets).config
     splits = {name: source for name, source in sources_of(recipe_).items() if not isinstance(source, Nothing)}
-    report = check(splits, longest=recipe_.data.longest)
+    labels = not task_of(recipe_).writes
+    report = check(splits, longest=recipe_.data.longest, labels=labels)
     if json_:
         print(json.dumps(report.plain(), ensure_ascii=False, indent=1))
     else:

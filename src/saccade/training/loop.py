@@ -4,7 +4,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,22 +95,24 @@ def reason_to_stop(job: Job, state: State) -> Stop:
 def update(job: Job, state: State, batches: Sequence[Batch]) -> None:
     """Sum the losses and gradients of all batches, divide once, clip, step. Skip what is not finite."""
     job.optimizer.zero_grad()
-    cost, count = 0.0, 0
+    shown: Counter[str] = Counter()
+    count = 0
     for batch in batches:
         loss = job.task.loss(job.model, batch)
         loss.total.backward()
-        cost, count = cost + loss.shown["cost"], count + loss.count
+        shown.update(loss.shown)
+        count += loss.count
     if not count:  # of labels: an epoch may end with rows that have none
         return
     norm = scale_gradients(job, 1 / count)
-    if not (math.isfinite(norm) and math.isfinite(cost)):
+    if not (math.isfinite(norm) and math.isfinite(shown["cost"])):
         skip(job, state, batches)
         return
     for group in job.optimizer.param_groups:
         group["lr"] = job.schedule(state.step + 1)
     job.optimizer.step()
     state.in_a_row = 0
-    add(state.sums, batches, cost, count, norm)
+    add(state.sums, batches, shown, count, norm)
 
 
 def skip(job: Job, state: State, batches: Sequence[Batch]) -> None:
@@ -134,8 +137,10 @@ def scale_gradients(job: Job, scale: float) -> float:
     return norm
 
 
-def add(sums: Sums, batches: Sequence[Batch], cost: float, count: int, norm: float) -> None:
-    sums.cost += cost
+def add(sums: Sums, batches: Sequence[Batch], shown: Mapping[str, float], count: int, norm: float) -> None:
+    sums.cost += shown["cost"]
+    for name in shown.keys() - {"cost"}:
+        sums.parts[name] = sums.parts.get(name, 0.0) + shown[name]
     sums.count += count
     sums.norms += norm
     sums.updates += 1
@@ -163,6 +168,7 @@ def interval(job: Job, state: State) -> Line:
         steps=settings.updates,
         epoch=state.position.epoch,
         loss=sums.cost / sums.count if sums.updates else None,
+        parts={name: sums.parts[name] / sums.count for name in sorted(sums.parts)},
         gradient_norm=sums.norms / sums.updates if sums.updates else None,
         skipped=state.skipped,
         rate=job.schedule(state.step),

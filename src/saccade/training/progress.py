@@ -20,6 +20,7 @@ class Line:
     steps: int
     epoch: int
     loss: float | None
+    parts: dict[str, float]  # what parts of the model add to it, by name
     gradient_norm: float | None
     skipped: int  # since the beginning
     rate: float
@@ -36,7 +37,7 @@ class Line:
     def exact(self) -> dict[str, Any]:
         """What does not depend on the clock."""
         names = ("step", "epoch", "loss", "perplexity", "rate", "gradient_norm", "skipped")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | ({"parts": self.parts} if self.parts else {})
 
     def measured(self) -> dict[str, Any]:
         return {

@@ -18,6 +18,7 @@ class Sums:
     padded: int = 0
     norms: float = 0.0
     updates: int = 0
+    parts: dict[str, float] = field(default_factory=dict)  # costs that parts of the model bring along, by name
 
 
 @dataclass

@@ -1,26 +1,32 @@
 """Series of numbers with labels: arrays of an .npz file, or text, a frame a line."""
 
-import math
-import re
-import warnings
 import zipfile
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.lib import format as npy
 
 from saccade.config import Natural
 from saccade.data.sources.columns import blocks
+from saccade.data.sources.numbers import (
+    SEPARATOR,
+    Bad,
+    Header,
+    first_bad,
+    float32,
+    members,
+    number_of,
+    open_archive,
+    read_array,
+    read_header,
+    sane_header,
+)
 from saccade.data.sources.rows import Fault, Frames, Row, existing
 from saccade.errors import DataError
 
-LARGEST_ARRAY = 2 * 1024**3  # bytes
 _GROUPS_SHOWN = 30
-_SEPARATOR = re.compile(r" *[,\t] *| +")  # nothing between two commas is a missing number, so they are not merged
 _LAST_CHARACTER = 0x10FFFF
 _SURROGATES = (0xD800, 0xDFFF)
 
@@ -109,45 +115,12 @@ def shared_groups(groups: Mapping[str, Iterable[str]]) -> list[str]:
     ]
 
 
-# ── numbers and labels ────────────────────────────────────────────────────────────────────────────
-
-
-def _float32(numbers: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):  # what overflows is infinite afterwards, and `_first_bad` says so
-        return numbers.astype(np.float32, order="C")
-
-
-def _first_bad(numbers: np.ndarray, frames: np.ndarray) -> tuple[int, int, str] | None:
-    """Give row and column of the first number that is none as a frame, and what is wrong with it."""
-    bad = np.argwhere(~np.isfinite(frames))
-    if not len(bad):
-        return None
-    row, column = map(int, bad[0])
-    value = numbers[row, column]
-    if np.isfinite(value):
-        return row, column, f"is {value:g}, too large for 32 bits; scale the numbers down"
-    return row, column, f"is {'NaN' if np.isnan(value) else 'infinite'}; put a number there, or take the series out"
-
-
 # ── .npz ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Bad(Exception):
-    """Why one series cannot be used."""
-
-
-@dataclass(frozen=True)
-class _Header:
-    """What an array says of itself before it is read."""
-
-    shape: tuple[int, ...]
-    kind: np.dtype
-    bytes: int
-
-
 def _from_npz(path: Path, file: str, groups: Sequence[str]) -> Iterator[Frames | Fault]:
-    with _opened(path, file) as archive:
-        arrays = _arrays(archive, file)
+    with open_archive(path, file) as archive:
+        arrays = members(archive, file)
         names = list(dict.fromkeys(key[:-2] for key in arrays if _is_half(key)))
         _must_hold(groups, [_group(name) for name in names], file)
         width = _usual_width(archive, arrays)
@@ -159,28 +132,8 @@ def _from_npz(path: Path, file: str, groups: Sequence[str]) -> Iterator[Frames |
                 continue
             try:
                 yield _series(archive, arrays, name, file, width)
-            except _Bad as bad:
+            except Bad as bad:
                 yield Fault(f"{file}:{name}", str(bad))
-
-
-def _opened(path: Path, file: str) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except OSError as error:
-        raise DataError(f"{path.absolute()}: cannot be opened ({error.strerror or error})") from error
-    except Exception as error:  # damage shows itself in many ways: BadZipFile, struct.error, UnicodeDecodeError …
-        raise DataError(f"{file}: is no npz file, or damaged ({_said(error)}); fetch or write it again") from error
-
-
-def _arrays(archive: zipfile.ZipFile, file: str) -> dict[str, zipfile.ZipInfo]:
-    found: dict[str, zipfile.ZipInfo] = {}
-    for member in archive.infolist():
-        key = member.filename.removesuffix(".npy")
-        if not key.isprintable() or key in found:
-            how = "twice" if key in found else "under a name that cannot be printed"
-            raise DataError(f"{file}: holds {key!r} {how}; write it again with np.savez")
-        found[key] = member
-    return found
 
 
 def _is_half(key: str) -> bool:
@@ -204,8 +157,8 @@ def _usual_width(archive: zipfile.ZipFile, arrays: dict[str, zipfile.ZipInfo]) -
     for key, member in arrays.items():
         if _is_half(key) and key.endswith("_x"):
             try:
-                shape = _header(archive, member).shape
-            except _Bad:
+                shape = read_header(archive, member).shape
+            except Bad:
                 continue
             if len(shape) == 2 and shape[1]:
                 return key[:-2], shape[1]
@@ -218,37 +171,37 @@ def _series(
     x, y = f"{name}_x", f"{name}_y"
     for one, other in ((x, y), (y, x)):
         if one not in arrays:
-            raise _Bad(f"has {other} but no {one}; save both, or take it out")
-    header, labels = (_sane_header(archive, arrays[half], f"{file}:{name}") for half in (x, y))
+            raise Bad(f"has {other} but no {one}; save both, or take it out")
+    header, labels = (sane_header(archive, arrays[half], f"{file}:{name}") for half in (x, y))
     _must_be_frames(x, header, usual)
     _must_be_labels(y, labels, x, header.shape[0])
-    numbers = _array(archive, arrays[x])
-    frames = _float32(numbers)
-    if bad := _first_bad(numbers, frames):
-        raise _Bad("row {}, column {} {}".format(*bad))
-    return Frames(frames, _labels(y, _array(archive, arrays[y])), f"{file}:{name}", _group(name))
+    numbers = read_array(archive, arrays[x])
+    frames = float32(numbers)
+    if bad := first_bad(numbers, frames):
+        raise Bad("row {}, column {} {}".format(*bad))
+    return Frames(frames, _labels(y, read_array(archive, arrays[y])), f"{file}:{name}", _group(name))
 
 
-def _must_be_frames(x: str, header: _Header, usual: tuple[str, int]) -> None:
+def _must_be_frames(x: str, header: Header, usual: tuple[str, int]) -> None:
     shape = header.shape
     if header.kind.kind not in "fiub":
-        raise _Bad(f"{x} holds {header.kind}, not real numbers; save it as float32")
+        raise Bad(f"{x} holds {header.kind}, not real numbers; save it as float32")
     if len(shape) != 2:
         hint = "x[:, None] makes a column of a list" if len(shape) == 1 else "reshape it"
-        raise _Bad(f"{x} has shape {shape}, but must be [frames, numbers a frame]; {hint}")
+        raise Bad(f"{x} has shape {shape}, but must be [frames, numbers a frame]; {hint}")
     if not shape[0] or not shape[1]:
-        raise _Bad(f"{x} has {shape[0]} frames of {shape[1]} numbers; take the series out")
+        raise Bad(f"{x} has {shape[0]} frames of {shape[1]} numbers; take the series out")
     if shape[1] != usual[1]:
-        raise _Bad(f"{x} has {shape[1]} numbers a frame, but {usual[0]}_x has {usual[1]}; all must have the same")
+        raise Bad(f"{x} has {shape[1]} numbers a frame, but {usual[0]}_x has {usual[1]}; all must have the same")
 
 
-def _must_be_labels(y: str, header: _Header, x: str, frames: int) -> None:
+def _must_be_labels(y: str, header: Header, x: str, frames: int) -> None:
     if header.kind.kind not in "iuU":
-        raise _Bad(f"{y} holds {header.kind}, but labels are whole numbers or strings; save y.astype(int) or (str)")
+        raise Bad(f"{y} holds {header.kind}, but labels are whole numbers or strings; save y.astype(int) or (str)")
     if len(header.shape) > 1:
-        raise _Bad(f"{y} has shape {header.shape}, but must be [frames], or a single label; reshape it")
+        raise Bad(f"{y} has shape {header.shape}, but must be [frames], or a single label; reshape it")
     if header.shape and header.shape[0] != frames:
-        raise _Bad(f"{y} has {header.shape[0]} labels, but {x} has {frames} frames; give one for each, or one for all")
+        raise Bad(f"{y} has {header.shape[0]} labels, but {x} has {frames} frames; give one for each, or one for all")
 
 
 def _labels(y: str, values: np.ndarray) -> tuple[str, ...] | str:
@@ -259,7 +212,7 @@ def _labels(y: str, values: np.ndarray) -> tuple[str, ...] | str:
     for name in names:
         for character, what in (("\n", "a newline"), ("\0", "a NUL character")):
             if character in name:
-                raise _Bad(f"{y} has the label {name!r} with {what} in it; take it out")
+                raise Bad(f"{y} has the label {name!r} with {what} in it; take it out")
     return tuple(names[i] for i in at.tolist()) if values.ndim else names[0]
 
 
@@ -268,53 +221,7 @@ def _must_be_text(y: str, values: np.ndarray) -> None:
     codes = np.ascontiguousarray(values).reshape(-1).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
     first, last = _SURROGATES
     if ((codes > _LAST_CHARACTER) | ((codes >= first) & (codes <= last))).any():
-        raise _Bad(f"{y} has a label that is not Unicode text; write the labels again")
-
-
-def _sane_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, place: str) -> _Header:
-    """Give the header of an array that there may be memory for."""
-    header = _header(archive, member)
-    if header.bytes > LARGEST_ARRAY:
-        size = f"{header.bytes:,} bytes, more than {LARGEST_ARRAY:,}"
-        raise DataError(f"{place}: {member.filename} says that it holds {size}; save shorter series")
-    return header
-
-
-def _header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> _Header:
-    try:
-        with archive.open(member) as stream, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # numpy's about arrays that Python 2 wrote: they are fine
-            # versions after the first are for structured arrays, whose headers may be of any length
-            if npy.read_magic(stream) != (1, 0):
-                raise ValueError("of another version of the format than 1.0")
-            shape, _, kind = npy.read_array_header_1_0(stream)
-            start = stream.tell()
-    except Exception as error:  # the reader of headers fails in many ways: ValueError, TypeError, TokenError …
-        raise _Bad(f"{member.filename} is not an array, or damaged ({_said(error)}); write it again") from error
-    if kind.hasobject:
-        raise _Bad(f"{member.filename} holds Python objects, which may hide a program; save numbers and strings only")
-    if any(size < 0 for size in shape) or not kind.itemsize:
-        raise _Bad(f"{member.filename} is of the impossible shape {shape} or kind {kind}; write it again")
-    declared = kind.itemsize * math.prod(shape)
-    if declared <= LARGEST_ARRAY and start + declared != member.file_size:
-        sizes = f"{member.file_size:,} bytes, not {start + declared:,}"
-        raise _Bad(f"{member.filename} is damaged: it has {sizes}; fetch the file again")
-    return _Header(shape, kind, declared)
-
-
-def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
-    """Read an array whose header was found good."""
-    try:
-        with archive.open(member) as stream, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return npy.read_array(stream, allow_pickle=False)
-    except Exception as error:  # BadZipFile, zlib.error, EOFError, ValueError, MemoryError …
-        raise _Bad(f"{member.filename} is damaged ({_said(error)}); fetch the file again") from error
-
-
-def _said(error: Exception) -> str:
-    """Give the start of a message, which may quote the whole of a damaged header."""
-    return repr(str(error)[:80])[1:-1] or type(error).__name__
+        raise Bad(f"{y} has a label that is not Unicode text; write the labels again")
 
 
 # ── text ──────────────────────────────────────────────────────────────────────────────────────────
@@ -344,26 +251,17 @@ def _text_series(lines: Iterator[tuple[int, str | Fault]], file: str, place: str
         values.extend(numbers)
         labels.append(label)
     matrix = np.frombuffer(values).reshape(-1, width)
-    frames = _float32(matrix)
-    if bad := _first_bad(matrix, frames):
+    frames = float32(matrix)
+    if bad := first_bad(matrix, frames):
         return Fault(f"{file}:{first + bad[0]}", f"column {bad[1]} {bad[2]}")
     return Frames(frames, tuple(labels), place)
 
 
 def _frame(line: str, width: int) -> tuple[list[float], str]:
     """Give the numbers and the label of a line; a ValueError says why there are none."""
-    *texts, label = _SEPARATOR.split(line.strip(" "))
+    *texts, label = SEPARATOR.split(line.strip(" "))
     if not texts or not label:
         raise ValueError("has no label; write numbers, then a label, parted by commas, tabs or spaces")
     if width and len(texts) != width:
         raise ValueError(f"has {len(texts)} numbers where {width} are usual; is one missing, or the label?")
-    return [_number(text, column) for column, text in enumerate(texts)], label
-
-
-def _number(text: str, column: int) -> float:
-    try:
-        if "_" in text:  # Python's 1_000
-            raise ValueError
-        return float(text)
-    except ValueError:
-        raise ValueError(f"column {column} is {text[:40]!r}, which is not a number; is this line a heading?") from None
+    return [number_of(text, column) for column, text in enumerate(texts)], label

@@ -1,0 +1,186 @@
+"""How well short and long sequences are copied, with attention and without.
+
+    python docs/claims/bottleneck.py [--runs FOLDER] [NAME …]     trains what is not trained yet, measures, draws
+    python docs/claims/bottleneck.py --translations SRC REF NAME=FILE NAME=FILE
+
+With --translations nothing is trained: the picture is BLEU by the length of the source, of two or more systems' outputs.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from common import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, label, panels, quote, save, table
+
+import saccade
+from saccade.data.generated import Copy
+from saccade.measures.translation import bleu
+from saccade.training.progress import Silent
+
+SHORTEST, LONGEST, SYMBOLS = 2, 15, 20  # of the training text
+LENGTHS, ROWS = range(4, 31, 2), 100
+SHOWN = (4, 8, 14, 20, 30)
+UPDATES, SEEDS = 800, (1, 2)
+ADDITIVE = {"kind": "bare", "score": "additive"}
+
+# Widths that give about as many weights. The last two are the same net, three times as long or twice as wide.
+SYSTEMS: dict[str, tuple[str, Any, int, int, Sequence[int], str]] = {
+    "attention": ("additive attention", ADDITIVE, 64, UPDATES, SEEDS, GREEN),
+    "every": ("summary at every step", "every_step", 68, UPDATES, SEEDS, BLUE),
+    "start": ("summary at the start", "at_start", 76, UPDATES, SEEDS, RED),
+    "longer": ("every step, 3 × the updates", "every_step", 68, 3 * UPDATES, SEEDS[:1], PURPLE),
+    "wider": ("every step, 2 × the width", "every_step", 136, UPDATES, SEEDS[:1], ORANGE),
+}
+
+
+def recipe(memory: Any, dim: int, updates: int, seed: int) -> dict[str, Any]:
+    text = {"kind": "copy", "symbols": SYMBOLS, "shortest": SHORTEST, "longest": LONGEST, "seed": seed}
+    return {
+        "seed": seed,
+        "data": {
+            "train": text | {"split": "train", "rows": 20_000},
+            "dev": text | {"split": "dev", "rows": 50},
+            "tokenizer": "words",
+            "longest": 64,
+        },
+        "task": {"kind": "translation", "smoothing": 0.0},
+        "model": {
+            "dim": dim,
+            "dropout": {"residual": 0.0, "embedding": 0.0},
+            "encoder": {"kind": "recurrent", "cell": "gru", "bidirectional": True},
+            "decoder": {"kind": "recurrent", "cell": "gru", "memory": memory},
+        },
+        "train": {
+            "updates": updates,
+            "batch_tokens": 1000,
+            "schedule": {"kind": "linear", "rate": 0.004, "warmup": 50},
+            "validate_every": updates,
+        },
+        "decode": {"search": "greedy"},
+    }
+
+
+def trained(name: str, seed: int, runs: Path) -> saccade.Run:
+    """Trained now, or before: a run that is finished is only opened."""
+    _, memory, dim, updates, _, _ = SYSTEMS[name]
+    return saccade.train(recipe(memory, dim, updates, seed), runs / f"{name}-{seed}", report=Silent())
+
+
+def by_length(run: saccade.Run, lengths: Sequence[int], rows: int = ROWS) -> list[tuple[float, float]]:
+    """For each length: the share of whole copies that are right, and of symbols that stand where they should."""
+    found = []
+    for length in lengths:
+        texts = [pair.source for pair in Copy(rows=rows, shortest=length, longest=length, split="test").rows()]
+        written = run.translate(texts)
+        whole = sum(text == copy for text, copy in zip(texts, written, strict=True)) / rows
+        words = [(text.split(), copy.split()) for text, copy in zip(texts, written, strict=True)]
+        right = sum(a == b for text, copy in words for a, b in zip(text, copy, strict=False))
+        found.append((whole, right / (rows * length)))
+    return found
+
+
+Curves = list[list[tuple[float, float]]]  # a seed, a length, (whole copies, symbols)
+
+
+def mean(curves: Curves, which: int) -> list[float]:
+    return [sum(point[which] for point in points) / len(points) for points in zip(*curves, strict=True)]
+
+
+def draw(found: Mapping[str, Curves]) -> None:
+    figure, axes = panels(2)
+    for which, title in enumerate(("whole copies that are right", "symbols in their places")):
+        one = axes[which]
+        one.set(title=title, xlabel="length", ylim=(-0.02, 1.05), xlim=(LENGTHS[0], LENGTHS[-1]))
+        one.axvspan(LONGEST + 0.5, LENGTHS[-1], color="#f3f3f3", zorder=0)
+        label(one, "longer than any\nin training", LONGEST + 0.5, 0.9, GREY, xytext=(75, 0))
+        for name, curves in found.items():
+            colour = SYSTEMS[name][-1]
+            for curve in curves:
+                one.plot(LENGTHS, [point[which] for point in curve], color=colour, linewidth=0.6, alpha=0.6)
+            one.plot(LENGTHS, mean(curves, which), color=colour, marker="o", markersize=2.5)
+            label(one, SYSTEMS[name][0], *PLACES[name][which], colour)
+    axes[0].set_ylabel("share")
+    save(figure, "bottleneck")
+
+
+PLACES = {
+    "attention": ((17, 0.6), (19, 0.75)),
+    "every": ((16, 0.30), (16, 0.42)),
+    "start": ((16, 0.12), (5, 0.12)),
+    "longer": ((16, 0.24), (16, 0.49)),
+    "wider": ((16, 0.18), (16, 0.56)),
+}
+
+
+def figures(found: Mapping[str, Curves], weights: Mapping[str, int]) -> str:
+    """Whole copies and symbols by length, means over seeds."""
+    header = ["whole copies / symbols right", "weights", *(f"length {n}" for n in SHOWN)]
+    rows = []
+    for name, curves in found.items():
+        at = [LENGTHS.index(n) for n in SHOWN]
+        cells = [f"{mean(curves, 0)[n]:.0%} / {mean(curves, 1)[n]:.0%}" for n in at]
+        rows.append([SYSTEMS[name][0], f"{weights[name]:,}", *cells])
+    return table(header, rows)
+
+
+# ── BLEU by length: for a translator with attention and one without ──
+
+BUCKETS = (1, 8, 12, 16, 20, 25, 100)
+
+
+def bleu_by_length(sources: Sequence[str], references: Sequence[str], outputs: Sequence[str]) -> list[tuple[int, float]]:
+    """How many sentences have a source of BUCKETS[n] to BUCKETS[n + 1] − 1 words, and their BLEU."""
+    rows = list(zip(sources, references, outputs, strict=True))
+    found = []
+    for first, end in zip(BUCKETS, BUCKETS[1:], strict=False):
+        here = [(reference, output) for source, reference, output in rows if first <= len(source.split()) < end]
+        score = bleu([output for _, output in here], [reference for reference, _ in here]) if here else float("nan")
+        found.append((len(here), score))
+    return found
+
+
+def draw_translations(sources: Sequence[str], references: Sequence[str], systems: Mapping[str, Sequence[str]]) -> None:
+    """BLEU by length of some systems (name → output lines): docs/images/claims-bottleneck-translation.png."""
+    figure, (axes,) = panels(1)
+    names = [f"{first}–{end - 1}" for first, end in zip(BUCKETS, BUCKETS[1:], strict=False)]
+    found = {name: bleu_by_length(sources, references, outputs) for name, outputs in systems.items()}
+    for (name, points), colour in zip(found.items(), (GREEN, RED, BLUE, ORANGE, PURPLE), strict=False):
+        axes.plot([score for _, score in points], color=colour, marker="o", markersize=3)
+        label(axes, name, len(points) - 1, points[-1][1], colour)
+    axes.set(xlabel="words of the source", ylabel="BLEU", title="BLEU by length", ylim=(0, None))
+    axes.set_xticks(range(len(names)), names)
+    save(figure, "bottleneck-translation")
+    counts = [str(count) for count, _ in next(iter(found.values()))]
+    rows = [[name, *(f"{score:.1f}" for _, score in points)] for name, points in found.items()]
+    print(table(["BLEU, words of the source", *names], [["sentences", *counts], *rows]))
+
+
+def lines(path: str) -> list[str]:
+    return Path(path).read_text("utf-8").removesuffix("\n").split("\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"systems to train, of {', '.join(SYSTEMS)}; all if none")
+    parser.add_argument("--runs", type=Path, default=Path("runs/claims/bottleneck"))
+    parser.add_argument("--translations", nargs="+", metavar="FILE")
+    given = parser.parse_args()
+    if given.translations:
+        source, reference, *systems = given.translations
+        outputs = {name: lines(path) for name, _, path in (each.partition("=") for each in systems)}
+        return draw_translations(lines(source), lines(reference), outputs)
+    found, weights = {}, {}
+    for name in given.names or SYSTEMS:
+        runs = [trained(name, seed, given.runs) for seed in SYSTEMS[name][4]]
+        weights[name] = sum(weight.numel() for weight in runs[0].model.parameters())
+        found[name] = [by_length(run, LENGTHS) for run in runs]
+        print(figures({name: found[name]}, weights), flush=True)
+    if not given.names:
+        draw(found)
+        quote("bottleneck", figures(found, weights))
+    return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""What the width does to scores, to the softmax over them and to its gradient: `python docs/claims/score_variance.py`."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from common import BLUE, GREEN, RED, label, number, panels, quote, save, table
+from torch import Tensor, nn
+
+from saccade.parts import Additive, Dot, ScaledDot, Soft
+
+WIDTHS = tuple(2**n for n in range(2, 11))
+SHOWN = (4, 64, 1024)
+KEYS, QUERIES, SEEDS = 32, 128, range(8)
+
+KINDS: dict[str, tuple[Callable[[int], nn.Module], str]] = {
+    "dot": (Dot, RED),
+    "scaled dot": (ScaledDot, BLUE),
+    "additive": (lambda width: Additive(heads=1, width=width), GREEN),
+}
+FACTS = ("variance", "entropy", "jacobian", "query_mean", "query_median", "top_tenth")
+
+
+def facts(make: Callable[[int], nn.Module], width: int, seed: int) -> list[float]:
+    """Of one draw of queries, keys and weights, in the order of FACTS."""
+    torch.manual_seed(seed)
+    score, pick = make(width), Soft()
+    q = torch.randn(1, 1, QUERIES, width, requires_grad=True)
+    k = torch.randn(1, 1, KEYS, width)
+    scores = score.join(score.query(q), score.key(k))  # type: ignore[operator]
+    weights = pick(scores, keep=None)
+    (to_query,) = torch.autograd.grad((weights @ torch.randn(KEYS)).sum(), q)
+    norms, p = to_query.norm(dim=-1), weights.detach()[0, 0]
+    return [
+        scores.var().item(),
+        torch.special.entr(p).sum(-1).mean().item(),
+        jacobian(p).median().item(),
+        norms.mean().item(),
+        norms.median().item(),
+        (norms.flatten().sort(descending=True).values[: QUERIES // 10].sum() / norms.sum()).item(),
+    ]
+
+
+def jacobian(p: Tensor) -> Tensor:
+    """‖∂ softmax / ∂ scores‖ = ‖diag(p) − p pᵀ‖ for each row of weights."""
+    return (torch.diag_embed(p) - p[..., None] * p[..., None, :]).norm(dim=(-1, -2))
+
+
+def measure() -> dict[str, Tensor]:
+    """Kind → [width fact seed]."""
+    return {
+        name: torch.tensor([[facts(make, width, seed) for seed in SEEDS] for width in WIDTHS]).transpose(1, 2)
+        for name, (make, _) in KINDS.items()
+    }
+
+
+def draw(found: dict[str, Tensor]) -> None:
+    figure, axes = panels(4)
+    titles = "variance of the scores", "entropy (nats)", "Jacobian of the softmax", "gradient of a query"
+    for one, title in zip(axes, titles, strict=True):
+        one.set(title=title, xlabel="width K", xscale="log", xlim=(WIDTHS[0], WIDTHS[-1]))
+        one.set_xticks([4, 16, 64, 256, 1024], ["4", "16", "64", "256", "1024"])
+        one.minorticks_off()
+    axes[0].set(yscale="log")
+    axes[2].set(ylim=(0, 0.4))
+    axes[3].set(yscale="log", ylim=(1e-4, 10))
+    axes[1].axhline(math.log(KEYS), color="#999999", linewidth=0.8, linestyle="--")
+    label(axes[1], f"all {KEYS} keys alike", 5, math.log(KEYS), "#777777", xytext=(0, 6))
+    for name, curves in found.items():
+        for one, fact in zip(axes, ("variance", "entropy", "jacobian", "query_median"), strict=True):
+            low, middle, high = curves[:, FACTS.index(fact)].quantile(torch.tensor([0.1, 0.5, 0.9]), -1)
+            one.plot(WIDTHS, middle, color=KINDS[name][1], marker="o", markersize=2.5)
+            one.fill_between(WIDTHS, low, high, color=KINDS[name][1], alpha=0.2, linewidth=0)
+        mean = curves[:, FACTS.index("query_mean")].quantile(0.5, -1)
+        axes[3].plot(WIDTHS, mean, color=KINDS[name][1], linestyle=":")
+    mark(axes)
+    save(figure, "score_variance")
+
+
+def mark(axes: list) -> None:  # type: ignore[type-arg]
+    """Names beside the lines."""
+    label(axes[0], "dot", 40, 100, RED, xytext=(-20, 0))
+    label(axes[0], "scaled dot", 60, 1.6, BLUE)
+    label(axes[0], "additive", 60, 0.6, GREEN)
+    label(axes[1], "dot", 60, 0.8, RED)
+    label(axes[1], "scaled dot", 60, 2.85, BLUE)
+    label(axes[1], "additive", 100, 3.33, GREEN)
+    label(axes[2], "dot", 15, 0.36, RED)
+    label(axes[2], "scaled dot", 80, 0.26, BLUE)
+    label(axes[2], "additive", 80, 0.19, GREEN)
+    label(axes[3], "dot, mean", 50, 3, RED)
+    label(axes[3], "dot, median", 50, 3e-3, RED)
+    label(axes[3], "scaled dot", 4, 0.31, BLUE)
+    label(axes[3], "additive", 5, 0.05, GREEN, xytext=(40, 0))
+
+
+def main() -> None:
+    found = measure()
+    draw(found)
+    names = ["variance", "entropy", "Jacobian, median", "∂/∂q, mean", "∂/∂q, median", "share of the top tenth"]
+    rows = [
+        [f"{name}, K = {width}", *(number(curves[WIDTHS.index(width), at].quantile(0.5).item()) for at in range(len(FACTS)))]
+        for name, curves in found.items()
+        for width in SHOWN
+    ]
+    quote("score_variance", table(["score", *names], rows))
+
+
+if __name__ == "__main__":
+    main()
