@@ -20,7 +20,7 @@ from saccade.training.progress import Silent
 
 SHORTEST, LONGEST, SYMBOLS = 2, 15, 20  # of the training text
 LENGTHS, ROWS = range(4, 31, 2), 100
-SHOWN = (4, 8, 14, 20, 30)
+SHOWN, INSIDE = (4, 8, 14, 20, 30), (14, 20)
 UPDATES, SEEDS = 800, (1, 2)
 ADDITIVE = {"kind": "bare", "score": "additive"}
 
@@ -80,6 +80,15 @@ def by_length(run: saccade.Run, lengths: Sequence[int], rows: int = ROWS) -> lis
     return found
 
 
+def by_place(run: saccade.Run, length: int, rows: int = ROWS) -> list[float]:
+    """How often the first, fifth and tenth symbol are right, and the tenth, fifth and first counted from the end."""
+    texts = [pair.source.split() for pair in Copy(rows=rows, shortest=length, longest=length, split="test").rows()]
+    written = [copy.split() for copy in run.translate([" ".join(text) for text in texts])]
+    both = list(zip(texts, written, strict=True))
+    return [sum([text[at]] == copy[at:][:1] for text, copy in both if len(copy) >= -at) / rows for at in ENDS]
+
+
+ENDS = (0, 4, 9, -10, -5, -1)
 Curves = list[list[tuple[float, float]]]  # a seed, a length, (whole copies, symbols)
 
 
@@ -99,17 +108,18 @@ def draw(found: Mapping[str, Curves]) -> None:
             for curve in curves:
                 one.plot(LENGTHS, [point[which] for point in curve], color=colour, linewidth=0.6, alpha=0.6)
             one.plot(LENGTHS, mean(curves, which), color=colour, marker="o", markersize=2.5)
-            label(one, SYSTEMS[name][0], *PLACES[name][which], colour)
+            if place := PLACES[name][which]:
+                label(one, SYSTEMS[name][0], *place, colour)
     axes[0].set_ylabel("share")
     save(figure, "bottleneck")
 
 
-PLACES = {
-    "attention": ((17, 0.6), (19, 0.75)),
-    "every": ((16, 0.30), (16, 0.42)),
-    "start": ((16, 0.12), (5, 0.12)),
-    "longer": ((16, 0.24), (16, 0.49)),
-    "wider": ((16, 0.18), (16, 0.56)),
+PLACES: dict[str, tuple[tuple[float, float], tuple[float, float] | None]] = {
+    "attention": ((18.5, 0.6), (19, 0.7)),
+    "longer": ((20, 0.42), None),
+    "wider": ((20, 0.34), None),
+    "every": ((20, 0.26), None),
+    "start": ((20, 0.18), None),
 }
 
 
@@ -122,6 +132,17 @@ def figures(found: Mapping[str, Curves], weights: Mapping[str, int]) -> str:
         cells = [f"{mean(curves, 0)[n]:.0%} / {mean(curves, 1)[n]:.0%}" for n in at]
         rows.append([SYSTEMS[name][0], f"{weights[name]:,}", *cells])
     return table(header, rows)
+
+
+def places(found: Mapping[str, Sequence[list[float]]]) -> str:
+    """Which symbols of a string are right: a row for each system and length."""
+    names = ["1st", "5th", "10th", "10th from the end", "5th from the end", "last"]
+    rows = [
+        [f"{SYSTEMS[name][0]}, length {length}", *(f"{share:.0%}" for share in shares)]
+        for name, each in found.items()
+        for length, shares in zip(INSIDE, each, strict=True)
+    ]
+    return table(["symbols right, one seed", *names], rows)
 
 
 # ── BLEU by length: for a translator with attention and one without ──
@@ -170,15 +191,17 @@ def main() -> None:
         source, reference, *systems = given.translations
         outputs = {name: lines(path) for name, _, path in (each.partition("=") for each in systems)}
         return draw_translations(lines(source), lines(reference), outputs)
-    found, weights = {}, {}
+    found, weights, inside = {}, {}, {}
     for name in given.names or SYSTEMS:
         runs = [trained(name, seed, given.runs) for seed in SYSTEMS[name][4]]
         weights[name] = sum(weight.numel() for weight in runs[0].model.parameters())
         found[name] = [by_length(run, LENGTHS) for run in runs]
+        inside[name] = [by_place(runs[0], length) for length in INSIDE]
         print(figures({name: found[name]}, weights), flush=True)
     if not given.names:
         draw(found)
-        quote("bottleneck", figures(found, weights))
+        shown = {name: inside[name] for name in ("attention", "every", "start")}
+        quote("bottleneck", figures(found, weights), places(shown))
     return None
 
 

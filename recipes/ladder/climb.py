@@ -84,7 +84,7 @@ def not_better(upper: Rung, lower: Rung, references: list[str]) -> float:
 
 def table(rungs: list[Rung], references: list[str]) -> list[str]:
     lines = [
-        "| rung | parameters | BLEU (95 %) | chrF | perplexity | minutes | target tokens/s | p against the one before |",
+        "| rung | parameters | BLEU (95 %) | chrF | perplexity | minutes | target tokens/s | p against the last |",
         "|---|---|---|---|---|---|---|---|",
     ]
     before: Rung | None = None

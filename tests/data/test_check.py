@@ -267,7 +267,7 @@ def test_series(tmp_path: Path):
     assert (found.lengths.smallest, found.lengths.largest) == (3, 8)
     assert found.labels == Labels({"0": 4, "1": 4, "2": 3}, 5, Finding(0, []))
     assert found.groups == {"u1": 2, "u2": 1}
-    assert found.too_long == Finding(1, ["train.npz:u1_0: has 8 frames, more than 5; cut it with 'window'"])
+    assert found.too_long == Finding(1, ["train.npz:u1_0: has 8 frames, over 5: tagging cuts it, 'window' too"])
     assert not report.bad
     lines = report.lines()
     assert lines[0] == "train: 3 series, 16 frames of 2 numbers, 0 faults"

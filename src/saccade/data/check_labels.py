@@ -216,7 +216,7 @@ class SeriesReading:
         if row.group:
             self.groups[row.group] += 1
         if frames > self.longest:
-            self.too_long.add(f"{row.place}: has {frames:,} frames, more than {self.longest}; cut it with 'window'")
+            self.too_long.add(f"{row.place}: has {frames:,} frames, over {self.longest}: tagging cuts it, 'window' too")
 
     def summary(self, train: "SeriesReading | None") -> SeriesReport:
         return SeriesReport(

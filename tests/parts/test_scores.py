@@ -1,0 +1,184 @@
+"""Scores by hand, in small whole numbers, and their gradients by differences."""
+
+import math
+from collections.abc import Callable
+from math import tanh
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from contracts.checks import shaken
+from saccade.parts import SCORES, Additive, Dot, Multiplicative, ReducedRank, ScaledDot
+
+# one sentence, one head: two queries and three keys of two numbers
+Q = [[1, 2], [0, -1]]
+K = [[3, 4], [5, -6], [0, 1]]
+# another head with other queries and keys
+Q2 = [[2, 0], [1, 1]]
+K2 = [[1, 1], [0, 2], [-3, 1]]
+
+
+def heads(*heads: list[list[int]]) -> Tensor:
+    """[1 H T K]"""
+    return torch.tensor(heads, dtype=torch.float64)[None]
+
+
+def filled(score: nn.Module, **weights: Any) -> Any:
+    """The score in double precision with these weights."""
+    score = score.double()
+    with torch.no_grad():
+        for name, value in weights.items():
+            weight = score.get_parameter(name)
+            weight.copy_(torch.tensor(value, dtype=torch.float64).view(weight.shape))
+    return score
+
+
+def scores(score: Any, q: Tensor, k: Tensor) -> Tensor:
+    return score.join(score.query(q), score.key(k))
+
+
+def same(found: Tensor, *wanted: Any) -> None:
+    torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64)[None], rtol=0, atol=1e-12)
+
+
+DOT = [
+    [1 * 3 + 2 * 4, 1 * 5 + 2 * -6, 1 * 0 + 2 * 1],
+    [0 * 3 - 1 * 4, 0 * 5 - 1 * -6, 0 * 0 - 1 * 1],
+]
+DOT2 = [
+    [2 * 1 + 0 * 1, 2 * 0 + 0 * 2, 2 * -3 + 0 * 1],
+    [1 * 1 + 1 * 1, 1 * 0 + 1 * 2, 1 * -3 + 1 * 1],
+]
+
+
+def test_dot_by_hand() -> None:
+    assert DOT == [[11, -7, 2], [-4, 6, -1]]
+    same(scores(Dot(), heads(Q), heads(K)), DOT)
+    same(scores(Dot(), heads(Q, Q2), heads(K, K2)), DOT, DOT2)
+
+
+def test_scaled_dot_by_hand() -> None:
+    one, two = ([[s / math.sqrt(2) for s in row] for row in head] for head in (DOT, DOT2))
+    same(scores(ScaledDot(), heads(Q), heads(K)), one)
+    same(scores(ScaledDot(), heads(Q, Q2), heads(K, K2)), one, two)
+
+
+def test_scaled_dot_has_variance_one_at_any_width() -> None:
+    torch.manual_seed(0)
+    for width in (3, 100):
+        q, k = (torch.randn(1, 1, 500, width) for _ in range(2))
+        assert scores(ScaledDot(), q, k).var().item() == pytest.approx(1, abs=0.15)
+        assert scores(Dot(), q, k).var().item() == pytest.approx(width, rel=0.15)
+
+
+# a key [a b] becomes [1a + 3b, 2a + 4b]: [3 4] → [15 22], [5 −6] → [−13 −14], [0 1] → [3 4]
+MATRIX = [[1, 2], [3, 4]]
+BILINEAR = [
+    [1 * 15 + 2 * 22, 1 * -13 + 2 * -14, 1 * 3 + 2 * 4],
+    [0 * 15 - 1 * 22, 0 * -13 - 1 * -14, 0 * 3 - 1 * 4],
+]
+# a key [a b] becomes [b, −a]: [1 1] → [1 −1], [0 2] → [2 0], [−3 1] → [1 3]
+MATRIX2 = [[0, -1], [1, 0]]
+BILINEAR2 = [
+    [2 * 1 + 0 * -1, 2 * 2 + 0 * 0, 2 * 1 + 0 * 3],
+    [1 * 1 + 1 * -1, 1 * 2 + 1 * 0, 1 * 1 + 1 * 3],
+]
+
+
+def test_multiplicative_by_hand() -> None:
+    assert BILINEAR == [[59, -41, 11], [-22, 14, -4]]
+    same(scores(filled(Multiplicative(1, 2), out=MATRIX), heads(Q), heads(K)), BILINEAR)
+    both = filled(Multiplicative(2, 2), out=[MATRIX, MATRIX2])
+    same(scores(both, heads(Q, Q2), heads(K, K2)), BILINEAR, BILINEAR2)
+
+
+def test_multiplicative_with_the_identity_is_dot() -> None:
+    same(scores(filled(Multiplicative(1, 2), out=[[1, 0], [0, 1]]), heads(Q), heads(K)), DOT)
+
+
+# of a query [a b] there is 1a + 2b: 5 and −2; of a key 3a − 1b: 5, 21 and −1
+RANK_ONE = [[5 * 5, 5 * 21, 5 * -1], [-2 * 5, -2 * 21, -2 * -1]]
+# of a query 1a + 0b: 2 and 1; of a key 1a + 1b: 2, 2 and −2
+RANK_ONE2 = [[2 * 2, 2 * 2, 2 * -2], [1 * 2, 1 * 2, 1 * -2]]
+
+
+def test_reduced_rank_by_hand() -> None:
+    one = filled(ReducedRank(1, 2, rank=1), into_query=[1, 2], into_key=[3, -1])
+    same(scores(one, heads(Q), heads(K)), RANK_ONE)
+    both = filled(ReducedRank(2, 2, rank=1), into_query=[[1, 2], [1, 0]], into_key=[[3, -1], [1, 1]])
+    same(scores(both, heads(Q, Q2), heads(K, K2)), RANK_ONE, RANK_ONE2)
+
+
+def test_reduced_rank_is_a_bilinear_form_of_its_rank() -> None:
+    torch.manual_seed(0)
+    low = ReducedRank(1, 7, rank=3).double()
+    form = low.into_query[0] @ low.into_key[0].T
+    assert torch.linalg.matrix_rank(form) == 3
+    q, k = (torch.randn(2, 1, n, 7, dtype=torch.float64) for n in (5, 4))
+    torch.testing.assert_close(scores(low, q, k), q @ form @ k.transpose(-1, -2))
+    whole = filled(Multiplicative(1, 7), out=form.T.tolist())
+    torch.testing.assert_close(scores(whole, q, k), scores(low, q, k))
+
+
+# of a query [a b] there are a and b, of a key b and a; the two tanh count 10 and 1
+ADDED = [[10 * tanh(a + d) + tanh(b + c) for c, d in K] for a, b in Q]
+# of a query 2a and 0, of a key 0 and b; the two tanh count 1 and −1
+ADDED2 = [[tanh(2 * a) - tanh(d) for c, d in K2] for a, b in Q2]
+
+
+def test_additive_by_hand() -> None:
+    assert ADDED[0] == [10 * tanh(1 + 4) + tanh(2 + 3), 10 * tanh(1 - 6) + tanh(2 + 5), 10 * tanh(1 + 1) + tanh(2 + 0)]
+    one = filled(Additive(1, 2), into_query=[[1, 0], [0, 1]], into_key=[[0, 1], [1, 0]], out=[10, 1])
+    same(scores(one, heads(Q), heads(K)), ADDED)
+    both = filled(
+        Additive(2, 2),
+        into_query=[[[1, 0], [0, 1]], [[2, 0], [0, 0]]],
+        into_key=[[[0, 1], [1, 0]], [[0, 0], [0, 1]]],
+        out=[[10, 1], [1, -1]],
+    )
+    same(scores(both, heads(Q, Q2), heads(K, K2)), ADDED, ADDED2)
+
+
+def test_additive_has_as_many_units_as_asked_for() -> None:
+    assert Additive(1, 7).prepared == 7
+    wide = Additive(2, 7, inner=5)
+    assert (wide.prepared, tuple(wide.into_query.shape), tuple(wide.out.shape)) == (5, (2, 7, 5), (2, 5, 1))
+
+
+# ── gradients ─────────────────────────────────────────────────────────────────────────────────────
+
+SMALL: dict[str, Callable[[int], Any]] = {
+    "scaled_dot": lambda heads: ScaledDot(3),
+    "dot": lambda heads: Dot(3),
+    "multiplicative": lambda heads: Multiplicative(heads, 3),
+    "reduced_rank": lambda heads: ReducedRank(heads, 3, rank=2),
+    "additive": lambda heads: Additive(heads, 3, inner=2),
+}
+
+
+def test_every_score_is_here() -> None:
+    assert SMALL.keys() == SCORES.keys()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("kind", SMALL)
+def test_gradients_of_queries_keys_and_weights(kind: str, count: int) -> None:
+    torch.manual_seed(0)
+    score = shaken(SMALL[kind](count)).double()
+    q, k = (torch.randn(2, count, n, 3, dtype=torch.float64, requires_grad=True) for n in (3, 2))
+    assert torch.autograd.gradcheck(lambda q, k, *weights: scores(score, q, k), (q, k, *score.parameters()))
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_heads_have_weights_of_their_own(kind: str) -> None:
+    """What one head asks teaches the weights of that head only."""
+    torch.manual_seed(0)
+    score = SMALL[kind](2)
+    q, k = (torch.randn(2, 2, n, 3) for n in (3, 2))
+    if list(score.parameters()):
+        scores(score, q, k)[:, 1].sum().backward()
+    for name, weight in score.named_parameters():
+        assert not weight.grad[0].any(), f"{name} of the other head"
+        assert weight.grad[1].any(), f"{name} of this head"
