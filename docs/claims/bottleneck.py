@@ -3,11 +3,12 @@
     python docs/claims/bottleneck.py [--runs FOLDER] [NAME …]     trains what is not trained yet, measures, draws
     python docs/claims/bottleneck.py --translations SRC REF NAME=FILE NAME=FILE
 
-With --translations nothing is trained: the picture is BLEU by the length of the source, of two or more systems' outputs.
+With --translations nothing is trained: the picture is BLEU by the length of the source, of some systems' outputs.
 """
 
 import argparse
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def draw(found: Mapping[str, Curves]) -> None:
         one = axes[which]
         one.set(title=title, xlabel="length", ylim=(-0.02, 1.05), xlim=(LENGTHS[0], LENGTHS[-1]))
         one.axvspan(LONGEST + 0.5, LENGTHS[-1], color="#f3f3f3", zorder=0)
-        label(one, "longer than any\nin training", LONGEST + 0.5, 0.9, GREY, xytext=(75, 0))
+        label(one, "longer than any\nin training", LONGEST + 0.5, 0.9, GREY, right=75)
         for name, curves in found.items():
             colour = SYSTEMS[name][-1]
             for curve in curves:
@@ -150,11 +151,13 @@ def places(found: Mapping[str, Sequence[list[float]]]) -> str:
 BUCKETS = (1, 8, 12, 16, 20, 25, 100)
 
 
-def bleu_by_length(sources: Sequence[str], references: Sequence[str], outputs: Sequence[str]) -> list[tuple[int, float]]:
+def bleu_by_length(
+    sources: Sequence[str], references: Sequence[str], outputs: Sequence[str]
+) -> list[tuple[int, float]]:
     """How many sentences have a source of BUCKETS[n] to BUCKETS[n + 1] − 1 words, and their BLEU."""
     rows = list(zip(sources, references, outputs, strict=True))
     found = []
-    for first, end in zip(BUCKETS, BUCKETS[1:], strict=False):
+    for first, end in pairwise(BUCKETS):
         here = [(reference, output) for source, reference, output in rows if first <= len(source.split()) < end]
         score = bleu([output for _, output in here], [reference for reference, _ in here]) if here else float("nan")
         found.append((len(here), score))
@@ -164,7 +167,7 @@ def bleu_by_length(sources: Sequence[str], references: Sequence[str], outputs: S
 def draw_translations(sources: Sequence[str], references: Sequence[str], systems: Mapping[str, Sequence[str]]) -> None:
     """BLEU by length of some systems (name → output lines): docs/images/claims-bottleneck-translation.png."""
     figure, (axes,) = panels(1)
-    names = [f"{first}–{end - 1}" for first, end in zip(BUCKETS, BUCKETS[1:], strict=False)]
+    names = [f"{first}–{end - 1}" for first, end in pairwise(BUCKETS)]
     found = {name: bleu_by_length(sources, references, outputs) for name, outputs in systems.items()}
     for (name, points), colour in zip(found.items(), (GREEN, RED, BLUE, ORANGE, PURPLE), strict=False):
         axes.plot([score for _, score in points], color=colour, marker="o", markersize=3)

@@ -36,9 +36,9 @@ def panels(columns: int, widths: Sequence[float] | None = None, height: float = 
     return figure, list(axes[0])
 
 
-def label(axes: "Axes", text: str, x: float, y: float, colour: str, **where: str | float) -> None:
-    """A word beside a line, in the line's colour, in place of a legend."""
-    axes.annotate(text, (x, y), textcoords="offset points", color=colour, **({"xytext": (4, 0), "va": "center"} | where))  # type: ignore[arg-type]
+def label(axes: "Axes", text: str, x: float, y: float, colour: str, right: float = 4, up: float = 0) -> None:
+    """A word beside a line, in the line's colour, in place of a legend; moved by some points."""
+    axes.annotate(text, (x, y), (right, up), textcoords="offset points", va="center", color=colour)
 
 
 def save(figure: "Figure", name: str) -> None:
@@ -47,7 +47,9 @@ def save(figure: "Figure", name: str) -> None:
 
     drawn, path = io.BytesIO(), IMAGES / f"claims-{name}.png"
     figure.savefig(drawn, dpi=120, facecolor="white")
-    Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+    Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        path, optimize=True
+    )
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 
@@ -71,4 +73,6 @@ def quote(page: str, *tables: str) -> None:
     print(text)
     path = PAGES / f"{page}.md"
     if path.exists():
-        path.write_text(TABLE.sub(lambda found: found[1] + "\n" + text + "\n" + found[2], path.read_text("utf-8")), "utf-8")
+        path.write_text(
+            TABLE.sub(lambda found: found[1] + "\n" + text + "\n" + found[2], path.read_text("utf-8")), "utf-8"
+        )

@@ -119,12 +119,14 @@ def draw(maps: dict[str, Tensor], spreads: dict[str, Tensor]) -> None:
         one.grid(False)
         image = one.imshow(maps[name], cmap="magma", vmin=0, vmax=2, aspect="auto")
         one.set(title=name, xlabel="number of the vector", xticks=[0, DIM - 1], yticks=[0, LENGTH - 1])
-        one.set_xticklabels([1, DIM])
-        one.set_yticklabels([1, LENGTH])
+        one.set_xticklabels(["1", str(DIM)])
+        one.set_yticklabels(["1", str(LENGTH)])
     axes[0].set_ylabel("place")
     assert image is not None
     figure.colorbar(image, ax=axes[3], label="difference", shrink=0.8)
-    axes[4].set(title="how much places differ", xlabel="layers", yscale="log", ylim=(1e-16, 30), xticks=range(0, LAYERS + 1, 2))
+    axes[4].set(
+        title="how much places differ", xlabel="layers", yscale="log", ylim=(1e-16, 30), xticks=range(0, LAYERS + 1, 2)
+    )
     for name, curves in spreads.items():
         axes[4].plot(curves.median(0).values, color=STACKS[name][2])
     label(axes[4], "x + attention", 2.5, 4e-2, BLUE)

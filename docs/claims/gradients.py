@@ -1,7 +1,8 @@
 """How much of the last output's gradient reaches an input d steps before: `python docs/claims/gradients.py`."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,9 @@ from torch import Tensor, nn
 
 from saccade.parts import MultiHead, Recurrence, gru, lstm, tanh
 from saccade.places import Places
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 DIM, LENGTH, FARTHEST = 64, 300, 200  # the first hundred steps are left to the state, which begins at zero
 SEEDS, ROWS = range(8), 4
@@ -117,7 +121,10 @@ def figures(loud: dict[str, Tensor], quiet: dict[str, Tensor], recalled: dict[st
     """The tables of the page."""
     header = ["", *(f"d = {d}" for d in SHOWN)]
     tables = [
-        table([title, *header[1:]], [[name, *(number(curve[1, d].item(), 1) for d in SHOWN)] for name, curve in found.items()])
+        table(
+            [title, *header[1:]],
+            [[name, *(number(curve[1, d].item(), 1) for d in SHOWN)] for name, curve in found.items()],
+        )
         for title, found in (("inputs of variance 1", loud), ("inputs of variance 1/64", quiet))
     ]
     right = [[name, *(" ".join(f"{each:.0%}" for each in seeds) for seeds in rows)] for name, rows in recalled.items()]
@@ -141,7 +148,7 @@ def draw(loud: dict[str, Tensor], quiet: dict[str, Tensor], after: dict[str, Ten
     save(figure, "gradients")
 
 
-def mark(axes: Sequence) -> None:  # type: ignore[type-arg]
+def mark(axes: "list[Axes]") -> None:
     """Names beside the lines."""
     left, middle, right = axes
     label(left, "tanh, gain 3", 45, 1e3, PURPLE)

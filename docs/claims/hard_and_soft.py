@@ -1,6 +1,6 @@
 """Hard attention (REINFORCE) against soft and sparse, on copying: `python docs/claims/hard_and_soft.py`.
 
-    python docs/claims/hard_and_soft.py [--runs FOLDER] [NAME …]     trains what is not trained yet, measures, draws
+python docs/claims/hard_and_soft.py [--runs FOLDER] [NAME …]     trains what is not trained yet, measures, draws
 """
 
 import argparse
@@ -126,7 +126,7 @@ class Noise:
 
 
 def noise(run: saccade.Run, baseline: float | None) -> Noise:
-    """Of the gradient of the score's weights, which learn from nothing but wagers; `baseline` None: as it was learned."""
+    """Of the gradient of the score's weights, which learn from wagers only; `baseline` None: as it was learned."""
     batch, model = rows(run, 32), run.model.train()
     pick = model.get_submodule(f"{BARE}.pick")
     assert isinstance(pick, Hard)

@@ -3,6 +3,7 @@
 import heapq
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from common import BLUE, GREEN, GREY, ORANGE, RED, label, panels, quote, save, table
@@ -14,6 +15,10 @@ from saccade.models.blocks import Standard
 from saccade.models.recurrent import RecurrentDecoder
 from saccade.parts import Additive, AtStart, Bare, MultiHead, Recurrence, gru, lstm, tanh
 from saccade.places import Memory, Places
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 DIM, LENGTHS, SHOWN, WORDS = 8, (2, 4, 8, 16, 32, 64, 128, 256), (8, 64, 256), 12
 
@@ -142,7 +147,9 @@ def draw(found: dict[str, list[tuple[int, int]]], maps: Sequence[Tensor]) -> Non
         axes[which].set_xticks(LENGTHS[::2], [str(n) for n in LENGTHS[::2]])
         axes[which].minorticks_off()
         for name, curve in found.items():
-            axes[which].plot(LENGTHS, [point[which] for point in curve], color=MODELS[name][1], marker="o", markersize=2.5)
+            axes[which].plot(
+                LENGTHS, [point[which] for point in curve], color=MODELS[name][1], marker="o", markersize=2.5
+            )
     axes[0].set_ylabel("operations")
     for name, curve in found.items():
         word = name.replace("self-", "").replace("Transformer ", "")
@@ -153,16 +160,16 @@ def draw(found: dict[str, list[tuple[int, int]]], maps: Sequence[Tensor]) -> Non
     save(figure, "paths")
 
 
-def heat(figure, axes, maps: Sequence[Tensor]) -> None:  # type: ignore[no-untyped-def]
+def heat(figure: "Figure", axes: "list[Axes]", maps: Sequence[Tensor]) -> None:
     """From each source word to each target word."""
     for one, lengths, title in zip(axes, maps, ("no attention", "attention"), strict=True):
         one.grid(False)
-        image = one.imshow(lengths, cmap="viridis", vmin=0, vmax=int(maps[0].max()))
+        one.imshow(lengths, cmap="viridis", vmin=0, vmax=int(maps[0].max()))
         one.set(title=title, xlabel="source word", xticks=[0, WORDS - 1], yticks=[0, WORDS - 1])
-        one.set_xticklabels([1, WORDS])
-        one.set_yticklabels([1, WORDS])
+        one.set_xticklabels(["1", str(WORDS)])
+        one.set_yticklabels(["1", str(WORDS)])
     axes[0].set_ylabel("target word")
-    figure.colorbar(image, ax=axes, shrink=0.75, label="operations between")
+    figure.colorbar(axes[0].images[0], ax=axes, shrink=0.75, label="operations between")
 
 
 def main() -> None:

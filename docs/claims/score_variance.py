@@ -1,13 +1,17 @@
-"""What the width does to scores, to the softmax over them and to its gradient: `python docs/claims/score_variance.py`."""
+"""What the width does to scores, to their softmax and to its gradient: `python docs/claims/score_variance.py`."""
 
 import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from common import BLUE, GREEN, RED, label, number, panels, quote, save, table
 from torch import Tensor, nn
 
 from saccade.parts import Additive, Dot, ScaledDot, Soft
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WIDTHS = tuple(2**n for n in range(2, 11))
 SHOWN = (4, 64, 1024)
@@ -65,7 +69,7 @@ def draw(found: dict[str, Tensor]) -> None:
     axes[2].set(ylim=(0, 0.4))
     axes[3].set(yscale="log", ylim=(1e-4, 10))
     axes[1].axhline(math.log(KEYS), color="#999999", linewidth=0.8, linestyle="--")
-    label(axes[1], f"all {KEYS} keys alike", 5, math.log(KEYS), "#777777", xytext=(0, 6))
+    label(axes[1], f"all {KEYS} keys alike", 5, math.log(KEYS), "#777777", right=0, up=6)
     for name, curves in found.items():
         for one, fact in zip(axes, ("variance", "entropy", "jacobian", "query_median"), strict=True):
             low, middle, high = curves[:, FACTS.index(fact)].quantile(torch.tensor([0.1, 0.5, 0.9]), -1)
@@ -77,9 +81,9 @@ def draw(found: dict[str, Tensor]) -> None:
     save(figure, "score_variance")
 
 
-def mark(axes: list) -> None:  # type: ignore[type-arg]
+def mark(axes: "list[Axes]") -> None:
     """Names beside the lines."""
-    label(axes[0], "dot", 40, 100, RED, xytext=(-20, 0))
+    label(axes[0], "dot", 40, 100, RED, right=-20)
     label(axes[0], "scaled dot", 60, 1.6, BLUE)
     label(axes[0], "additive", 60, 0.6, GREEN)
     label(axes[1], "dot", 60, 0.8, RED)
@@ -91,7 +95,7 @@ def mark(axes: list) -> None:  # type: ignore[type-arg]
     label(axes[3], "dot, mean", 50, 3, RED)
     label(axes[3], "dot, median", 50, 3e-3, RED)
     label(axes[3], "scaled dot", 4, 0.31, BLUE)
-    label(axes[3], "additive", 5, 0.05, GREEN, xytext=(40, 0))
+    label(axes[3], "additive", 5, 0.05, GREEN, right=40)
 
 
 def main() -> None:
@@ -99,7 +103,10 @@ def main() -> None:
     draw(found)
     names = ["variance", "entropy", "Jacobian, median", "∂/∂q, mean", "∂/∂q, median", "share of the top tenth"]
     rows = [
-        [f"{name}, K = {width}", *(number(curves[WIDTHS.index(width), at].quantile(0.5).item()) for at in range(len(FACTS)))]
+        [
+            f"{name}, K = {width}",
+            *(number(curves[WIDTHS.index(width), at].quantile(0.5).item()) for at in range(len(FACTS))),
+        ]
         for name, curves in found.items()
         for width in SHOWN
     ]

@@ -189,14 +189,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-def owed(label: str) -> list[pytest.MarkDecorator]:
-    """A recurrent decoder does not tell its embedding that there are no frames: a TypeError, not yet a refusal."""
-    return [pytest.mark.xfail(strict=True, raises=TypeError)] if label == "a recurrent decoder of frames" else []
-
-
-@pytest.mark.parametrize(
-    ("tree", "key"), [pytest.param(*case, id=label, marks=owed(label)) for label, case in REFUSALS.items()]
-)
+@pytest.mark.parametrize(("tree", "key"), [pytest.param(*case, id=label) for label, case in REFUSALS.items()])
 def test_what_cannot_be_built_is_refused_by_the_name_of_its_key(tree: dict[str, Any], key: str) -> None:
     config = resolve(ModelConfig, [python_layer({"dim": WIDTH} | tree)]).config
     with pytest.raises(ConfigError) as refused:

@@ -19,6 +19,8 @@ from saccade.parts import Hard
 from saccade.runs.checkpoints import load_weights, write_checkpoint
 from saccade.tasks.losses import forced_hidden, next_token
 
+pytestmark = pytest.mark.usefixtures("unchecked")
+
 WORDS, DIM = 7, 4
 HARD: dict[str, Any] = {"kind": "hard", "entropy": 0.0}
 ONE_LAYER = {"heads": 1, "pick": "soft"}
@@ -65,8 +67,18 @@ MODELS: dict[str, dict[str, Any]] = {
 every_model = pytest.mark.parametrize("name", MODELS)
 
 # sources and targets; an end is added to each
-ONE_ROW = Corpus([[4, 5]], [[6]])
 PADDED = Corpus([[4], []], [[5], []])
+
+
+def one_row(name: str) -> Batch:
+    """Three places and two steps; or two places and three steps, where there are more choices than steps."""
+    several = name.startswith("encoder") or "two heads" in name
+    return (Corpus([[4]], [[5, 6]]) if several else Corpus([[4, 5]], [[6]])).batch([0])
+
+
+def two_rows(name: str) -> Batch:
+    """One of them padded on both sides."""
+    return PADDED.batch([0, 1])
 
 
 def tiny(name: str) -> Model:
@@ -209,9 +221,11 @@ def same(model: Model, found: Tensor, wanted: Tensor) -> None:
 
 
 @every_model
-@pytest.mark.parametrize("corpus", [ONE_ROW, PADDED], ids=["one row", "padded"])
-def test_the_mean_of_the_estimator_is_the_gradient_of_the_expected_cost(name: str, corpus: Corpus) -> None:
-    model, batch = tiny(name), corpus.batch(range(len(corpus)))
+@pytest.mark.parametrize("rows", [one_row, two_rows])
+def test_the_mean_of_the_estimator_is_the_gradient_of_the_expected_cost(
+    name: str, rows: Callable[[str], Batch]
+) -> None:
+    model, batch = tiny(name), rows(name)
     wanted = exactly(model, batch, name)
     same(model, mean(tried(model, batch, name)), wanted)
     same(model, mean(tried(model, batch, name, baseline=2.3)), wanted)
@@ -220,7 +234,7 @@ def test_the_mean_of_the_estimator_is_the_gradient_of_the_expected_cost(name: st
 @every_model
 def test_without_the_wager_the_mean_is_another(name: str) -> None:
     """The choice itself teaches: without its reward the score would learn nothing at all."""
-    model, batch = tiny(name), ONE_ROW.batch([0])
+    model, batch = tiny(name), one_row(name)
     wanted = exactly(model, batch, name)
     the_pick(model).reward = 0.0
     off = (mean(tried(model, batch, name)) - wanted).abs().max()
@@ -229,7 +243,7 @@ def test_without_the_wager_the_mean_is_another(name: str) -> None:
 
 @every_model
 def test_a_reward_scales_what_the_choice_learns(name: str) -> None:
-    model, batch = tiny(name), ONE_ROW.batch([0])
+    model, batch = tiny(name), one_row(name)
     means = []
     for reward in (0.0, 0.3, 1.0):
         the_pick(model).reward = reward
@@ -240,7 +254,7 @@ def test_a_reward_scales_what_the_choice_learns(name: str) -> None:
 
 @every_model
 def test_a_sensible_baseline_quiets_the_estimator(name: str) -> None:
-    model, batch = tiny(name), ONE_ROW.batch([0])
+    model, batch = tiny(name), one_row(name)
     pick = the_pick(model)
     tried(model, batch, name)
     pick.settled.fill_(0.0)
@@ -252,9 +266,9 @@ def test_a_sensible_baseline_quiets_the_estimator(name: str) -> None:
 
 
 @every_model
-@pytest.mark.parametrize("corpus", [ONE_ROW, PADDED], ids=["one row", "padded"])
-def test_the_entropy_of_real_places_is_paid_for(name: str, corpus: Corpus) -> None:
-    model, batch = tiny(name), corpus.batch(range(len(corpus)))
+@pytest.mark.parametrize("rows", [one_row, two_rows])
+def test_the_entropy_of_real_places_is_paid_for(name: str, rows: Callable[[str], Batch]) -> None:
+    model, batch = tiny(name), rows(name)
     without, paid = (tried(model, batch, name, entropy=entropy) for entropy in (0.0, 0.7))
     assert any(one.entropy_gradient.abs().max() > 1e-3 for one in paid)
     for before, after in zip(without, paid, strict=True):
@@ -295,7 +309,7 @@ def test_the_baseline_is_a_mean_over_tokens() -> None:
 def test_the_baseline_is_saved_and_resumed(tmp_path: Path) -> None:
     name = "recurrent, before"
     first, second = tiny(name), tiny(name)
-    next_token(first, ONE_ROW.batch([0]), 0.0)
+    next_token(first, one_row(name), 0.0)
     assert the_pick(first).baseline.item() > 0
     assert {"decoder.memory.pick.baseline", "decoder.memory.pick.settled"} <= first.state_dict().keys()
     write_checkpoint(tmp_path / "checkpoint", first, {}, None)
@@ -309,7 +323,7 @@ def test_in_use_nothing_is_wagered(use: Callable[[Model], Any]) -> None:
     model = tiny("recurrent, before")
     use(model)
     with torch.set_grad_enabled(not model.training):
-        loss = next_token(model, ONE_ROW.batch([0]), 0.0)
+        loss = next_token(model, one_row(""), 0.0)
     assert set(loss.shown) == {"cost"}
     assert the_pick(model).settled.item() == 0
 

@@ -84,7 +84,7 @@ class RecurrentDecoder(nn.Module):
     ):
         super().__init__()
         self.dim, self.feeds = dim, input_feeding
-        self.embedding = cast(Embedding, build(embedding, "embedding", vocabulary=vocabulary, dim=dim))
+        self.embedding = cast(Embedding, build(embedding, "embedding", vocabulary=vocabulary, frames=0, dim=dim))
         site = {"dim": dim, "causal": False, "remembers": True, "dropout": dropouts.attention}
         self.memory = cast(Context, build(memory, "memory", **site))
         self.before = attend == "before" or not self.memory.looks

@@ -55,15 +55,16 @@ class Sparsemax(nn.Module):
     soft = False
 
     def forward(self, scores: Scores, keep: MayLook | None, queries: Places | None = None) -> Scores:
-        # hidden places get a score too low to matter, and no −∞: its cumulative sum would be NaN
-        lowest = scores.detach().amin(-1, keepdim=True) - 2.0
-        seen = scores if keep is None else torch.where(keep, scores, lowest)
+        # the best score becomes 0, so that sums stay exact; what is hidden is too low to matter, and no −∞, whose
+        # cumulative sum would be NaN
+        top = hide(scores.detach(), keep).amax(-1, keepdim=True).nan_to_num(neginf=0.0)
+        seen = scores - top if keep is None else torch.where(keep, scores - top, -2.0)
         ordered = seen.sort(-1, descending=True).values
         rank = torch.arange(1, seen.shape[-1] + 1, device=seen.device, dtype=seen.dtype)
         above = ordered.cumsum(-1) - 1
         size = (rank * ordered > above).sum(-1, keepdim=True).clamp(min=1)  # of the support
         threshold = above.gather(-1, size - 1) / size
-        return _only_seen((seen - threshold).clamp(min=0), keep)
+        return _only_seen(torch.relu(seen - threshold), keep)
 
 
 class Hard(Part):
