@@ -171,7 +171,8 @@ def draw_translations(sources: Sequence[str], references: Sequence[str], systems
     found = {name: bleu_by_length(sources, references, outputs) for name, outputs in systems.items()}
     for (name, points), colour in zip(found.items(), (GREEN, RED, BLUE, ORANGE, PURPLE), strict=False):
         axes.plot([score for _, score in points], color=colour, marker="o", markersize=3)
-        label(axes, name, len(points) - 1, points[-1][1], colour)
+        last = max(number for number, (count, _) in enumerate(points) if count)
+        label(axes, name, last, points[last][1], colour)
     axes.set(xlabel="words of the source", ylabel="BLEU", title="BLEU by length", ylim=(0, None))
     axes.set_xticks(range(len(names)), names)
     save(figure, "bottleneck-translation")

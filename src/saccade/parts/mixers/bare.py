@@ -96,6 +96,7 @@ class Bare(Part):
         return torch.cat(found, 2)[:, 0], Covered(state.memory, so_far)
 
     def _covering(self, query: Prepared, memory: Remembered, here: Places, so_far: Tensor) -> tuple[Heads, Tensor]:
+        assert self.cover is not None
         key: Keys = memory.key + so_far[..., None] * self.cover
         keep = memory.places.keep[:, None, None] if memory.places.padded else None
         weights = self.pick(self.score.join(query, key), keep, here)
