@@ -24,6 +24,46 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "decoder": {"position": "learned", "depth": 1},
         },
     },
+    "gru-additive": {
+        "model": {
+            "dim": 128,
+            "encoder": {"kind": "recurrent", "cell": "gru"},
+            "decoder": {"kind": "recurrent", "cell": "gru", "memory": {"kind": "bare", "score": "additive"}},
+        },
+    },
+    "lstm-coverage": {
+        "model": {
+            "dim": 128,
+            "shared_embeddings": False,
+            "head": "linear",
+            "encoder": {"kind": "recurrent", "cell": "lstm", "depth": 2, "bidirectional": False},
+            "decoder": {
+                "kind": "recurrent",
+                "cell": "lstm",
+                "depth": 2,
+                "attend": "after",
+                "input_feeding": True,
+                "readout": "attentional",
+                "memory": {
+                    "kind": "bare",
+                    "score": {"kind": "reduced_rank", "rank": 16},
+                    "pick": "hard",
+                    "coverage": True,
+                    "repeat_cost": 1.0,
+                },
+            },
+        },
+    },
+    "transformer-to-recurrent": {
+        "extends": "transformer-tiny",
+        "model": {
+            "encoder": {"depth": 1},
+            "decoder": {
+                "kind": "recurrent",
+                "memory": {"kind": "multi_head", "heads": 4, "score": "multiplicative"},
+            },
+        },
+    },
 }
 
 
