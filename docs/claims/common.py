@@ -55,7 +55,7 @@ def save(figure: "Figure", name: str) -> None:
 
 def number(value: float, digits: int = 2) -> str:
     """0.38, 1,046 and 2.8e-16: so many digits as a reader needs."""
-    if 1e-3 <= abs(value) < 1e5:
+    if 1e-3 <= abs(value) < 1e4:
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.{digits}g}"
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     return f"{mantissa}e{int(exponent)}"

@@ -172,18 +172,20 @@ def draw(right: Mapping[str, list[list[float]]], looks: Mapping[str, Looks], noi
         axes[1].plot(STEPS, [entropy for entropy, _, _ in points], color=SYSTEMS[name][2])
     steps = [step for step, _, _ in noisy]
     axes[2].plot(steps, [with_.variance / with_.signal for _, with_, _ in noisy], color=RED, marker="o", markersize=3)
-    axes[2].plot(steps, [out.variance / with_.signal for _, with_, out in noisy], color=ORANGE, marker="o", markersize=3)
+    axes[2].plot(
+        steps, [out.variance / with_.signal for _, with_, out in noisy], color=ORANGE, marker="o", markersize=3
+    )
     for which, name, x, y in PLACES:
         label(axes[which], SYSTEMS[name][0], x, y, SYSTEMS[name][2])
     save(figure, "hard_and_soft")
 
 
 PLACES = (
-    (0, "soft", 300, 62),
-    (0, "sparse", 120, 104),
+    (0, "soft", 60, 84),
+    (0, "sparse", 60, 104),
     (0, "hard", 950, 80),
     (0, "plain", 1150, 42),
-    (0, "none", 130, 48),
+    (0, "none", 1350, 57),
     (1, "soft", 1200, 1.3),
     (1, "sparse", 1200, 0.82),
     (1, "hard", 1200, 0.15),
