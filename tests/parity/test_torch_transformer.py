@@ -52,7 +52,7 @@ def test_multi_head_is_torchs(looks_at: str, listening: bool) -> None:
     copy_attention(ours, theirs)
     x, states = torch.randn(B, T, D), torch.randn(B, S, D)
     places = Places.of(x, TARGET_KEEP)
-    memory = Memory(states, Places.of(states, SOURCE_KEEP)) if looks_at == "a memory" else None
+    memory = Memory(states, Places.of(states, SOURCE_KEEP), states[:, 0]) if looks_at == "a memory" else None
     keys, keep = (x, TARGET_KEEP) if memory is None else (states, SOURCE_KEEP)
     mask = ~torch.ones(T, T, dtype=torch.bool).tril() if looks_at == "its past" else None
     wanted, weights = theirs(x, keys, keys, key_padding_mask=~keep, attn_mask=mask, average_attn_weights=False)

@@ -115,13 +115,7 @@ def test_dropout_falls_between_layers_and_only_in_training(make: Callable[..., R
 
 
 @every_cell
-@pytest.mark.parametrize(
-    "bidirectional",
-    [
-        True,
-        pytest.param(False, marks=pytest.mark.xfail(strict=True, reason="one way, the last state has read padding")),
-    ],
-)
+@pytest.mark.parametrize("bidirectional", [True, False])
 def test_the_last_state_of_a_padded_row_is_that_of_its_last_real_place(
     make: Callable[..., Recurrence], bidirectional: bool
 ) -> None:

@@ -55,7 +55,7 @@ class Recurrence(nn.Module):
 
     def whole(self, x: Float[Tensor, "B T I"], places: Places, state: State | None = None) -> tuple[States, State]:
         stacked = None if state is None else self._stacked(state)
-        if not (places.padded and self.net.bidirectional):  # padding on the right comes after all that is real
+        if not places.padded:
             y, last = self.net(x, stacked)
             return y, self._unstacked(last)
         lengths = places.keep.sum(1).clamp(min=1).cpu()  # a row of nothing still needs a step
