@@ -417,25 +417,27 @@ def exchanged(state: Any, other: Mapping[int, Tensor]) -> Any:
 
 
 def check_coverage(model: Model) -> None:
-    """What was covered is the sum of all weights so far, and begins at nothing."""
+    """What was covered is the sum of all weights so far, begins at nothing, and padding covers nothing."""
     model.eval()
     given = shown(model)
     memory = model.encoder.encode(given.source, given.source_keep)
-    with capture(model) as maps:
-        state = model.decoder.start(memory, B)
-        assert not any(covered.so_far.any() for covered in covered_parts(state)), (
-            "covered before anything was looked at"
-        )
-        for first, end in STEPS:
-            _, state = model.decoder.step(given.target[:, first:end], state)
-    weights = [
-        w for name, w in maps.items() if isinstance(model.get_submodule(name), Bare) and keys_of(name) == "source"
-    ]
-    found = [covered.so_far for covered in covered_parts(state)]
-    assert found, "nothing covers anything"
-    for so_far, looked in zip(found, weights, strict=True):
-        close(so_far, looked.sum(2), "what was covered")
-        assert (so_far.amax(-1) > 1.2).any(), "nothing was looked at twice: nothing was tested"
+    for steps, keep in ((STEPS, None), (((0, T),), given.target_keep)):
+        with capture(model) as maps:
+            state = model.decoder.start(memory, B)
+            assert not any(covered.so_far.any() for covered in covered_parts(state)), "covered before the first look"
+            for first, end in steps:
+                _, state = model.decoder.step(given.target[:, first:end], state, keep)
+        real = torch.ones(B, 1, T, 1) if keep is None else keep[:, None, :, None]
+        looked = [(w * real).sum(2) for name, w in maps.items() if counts(model.get_submodule(name))]
+        found = [covered.so_far for covered in covered_parts(state)]
+        assert found, "nothing covers anything"
+        for so_far, wanted in zip(found, looked, strict=True):
+            close(so_far, wanted, "what was covered")
+            assert (so_far.amax(-1) > 1.2).any(), "nothing was looked at twice: nothing was tested"
+
+
+def counts(part: nn.Module) -> bool:
+    return isinstance(part, Bare) and part.cover is not None
 
 
 def covered_parts(state: Any) -> Iterator[Covered]:

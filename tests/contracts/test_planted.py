@@ -477,6 +477,10 @@ def only_the_last(self: Bare, x: Any, places: Any, state: Any) -> Any:
     return y, replace(after, so_far=after.so_far - state.so_far)
 
 
+def padding_covers(self: Bare, x: Any, places: Any, state: Any) -> Any:
+    return COVERING(self, x, replace(places, keep=torch.ones_like(places.keep)), state)
+
+
 def one_step_late(self: Deep, state: Any, context: Any, word: Any) -> Any:
     return DEEP(self, state, context.roll(1, 1), word)
 
@@ -577,6 +581,11 @@ RECURRENT = [
     Plant(
         "coverage that does not add up",
         patched(Bare, "_step_by_step", only_the_last),
+        (on_model(checks.check_coverage, COVERS), on_model(checks.check_coverage, "coverage-after")),
+    ),
+    Plant(
+        "padding covers the source",
+        patched(Bare, "_step_by_step", padding_covers),
         (on_model(checks.check_coverage, COVERS), on_model(checks.check_coverage, "coverage-after")),
     ),
     Plant(

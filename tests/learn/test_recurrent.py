@@ -38,7 +38,7 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # task, updates, sides
         500,
         {"encoder": {"depth": 2, "block": BLOCK}, "decoder": GRU | {"memory": ADDITIVE}},
     ),
-    "gru to transformer": ("reverse", 800, {"encoder": GRU, "decoder": {"depth": 2, "block": BLOCK}}),
+    "gru to transformer": ("reverse", 1000, {"encoder": GRU, "decoder": {"depth": 1, "block": BLOCK}}),
 }
 
 
