@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from contracts import checks
 from contracts.checks import shaken
-from contracts.variants import DEFAULT, NO_DROPOUT, REFUSED, VARIANTS, Variant, named
-from saccade.errors import ConfigError
+from contracts.variants import DEFAULT, NO_DROPOUT, REFUSED, VARIANTS, D, Variant, named
+from saccade.errors import ConfigError, SaccadeError
 from saccade.models.assemble import DropoutRates, Model
 
 Check = Callable[[Model], None]
@@ -98,3 +99,12 @@ def test_a_refusal_names_its_key(variant: Variant) -> None:
     with pytest.raises(ConfigError, match=reason) as refused:
         variant.fresh()
     assert str(refused.value).startswith(f"{key}: ")
+
+
+def test_a_recurrent_decoder_without_a_source_is_left_alone_or_refuses() -> None:
+    alone, looking = (named(label).fresh() for label in ("no-attention-at-start", "coverage"))
+    tokens = torch.tensor([[5, 6, 7]])
+    hidden, _ = alone.decoder.step(tokens, alone.decoder.start(None, 1))
+    assert hidden.shape == (1, 3, D)
+    with pytest.raises(SaccadeError, match=r"model\.decoder\.memory"):
+        looking.decoder.start(None, 1)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.config import Count, build
+from saccade.errors import SaccadeError
 from saccade.models.blocks import Dropouts
 from saccade.parts.cells import Cell, CellSlot, State, gru
 from saccade.parts.contexts import Context, ContextSlot
@@ -95,7 +96,9 @@ class RecurrentDecoder(nn.Module):
         self.dropout, self.drop_readout = Dropout(dropouts.embedding), Dropout(dropouts.residual)
 
     def start(self, memory: Memory | None, rows: int) -> dict[str, Any]:
-        """Before the first token: s₀ = tanh(W summary) for every layer."""
+        """Before the first token: s₀ = tanh(W summary) for every layer. Without a memory only `at_start` can begin."""
+        if memory is None and self.memory.width:
+            raise SaccadeError('a recurrent decoder that reads no source needs model.decoder.memory = "at_start"')
         summary = self.first.weight.new_zeros(rows, self.dim) if memory is None else memory.summary
         state = {
             "at": torch.zeros(rows, dtype=torch.long, device=summary.device),

@@ -71,7 +71,8 @@ class Hard(Part):
     """One place by lot while training, drawn from softmax(scores); the likeliest place in use (Xu et al. 2015, §4.1).
 
     A choice cannot be differentiated, so it is a wager, settled by what it led to (REINFORCE, Williams 1992): the loss
-    (cost − baseline) · log p(choice), with `cost` that of all tokens that the choice could change. The baseline is a
+    (cost − baseline) · log p(choice), with `cost` that of all tokens that the choice could change (−log p of each,
+    without smoothing and without what other parts cost). The baseline is a
     moving mean (`memory`) of the cost a token; it shifts no gradient on average and quiets them all. `entropy` pays for
     staying undecided, so that a choice is not made too early.
     """

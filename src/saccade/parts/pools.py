@@ -13,7 +13,7 @@ from saccade.shapes import Float, States
 
 
 class Pool(Protocol):
-    """The contract of a pool. A sequence of nothing gives zeros."""
+    """The contract of a pool. There is at least one place; a sequence of padding alone gives zeros."""
 
     def __call__(self, states: States, places: Places) -> Float[Tensor, "B D"]: ...
 
