@@ -1,4 +1,4 @@
-"""Trains every rung of the ladder in turn, scores it, and prints the table of docs/ladder.md.
+"""Trains every rung of the ladder in turn, scores it, and prints a table.
 
     python recipes/ladder/climb.py DIR [--runs runs/ladder] [--only 3-gru-additive ...]
 

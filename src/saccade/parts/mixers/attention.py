@@ -2,8 +2,6 @@
 
 from typing import cast
 
-import torch
-
 from saccade.config import Count, Natural, build
 from saccade.errors import Refusal
 from saccade.notes import Part
@@ -62,11 +60,9 @@ class MultiHead(Part):
         query = self.score.query(self._split(self.query(x)))
         if isinstance(state, Fixed):
             return self._finish(look_at_memory(self, query, places, state.value)), state
-        fresh = state.key.shape[2] == 0
-        key, value = self._keys(x)
-        if not fresh:
-            key, value = torch.cat([state.key, key], 2), torch.cat([state.value, value], 2)
-        return self._finish(look(self, query, key, value, places, places.back(key.shape[2]))), Cache(key, value)
+        cache = state.grown(*self._keys(x))
+        found = look(self, query, cache.key, cache.value, places, places.back(cache.key.shape[2]))
+        return self._finish(found), cache
 
     def _split(self, x: States) -> Heads:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)

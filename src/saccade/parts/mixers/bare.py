@@ -13,7 +13,7 @@ from saccade.parts.dropout import Dropout
 from saccade.parts.mixers.looking import Cache, Keys, Remembered, look, look_at_memory
 from saccade.parts.picks import Pick, PickSlot, Soft
 from saccade.parts.scores import ScaledDot, Score, ScoreSlot
-from saccade.places import Fixed, Memory, Places
+from saccade.places import Fixed, Memory, Places, may_look
 from saccade.shapes import Float, Heads, Prepared, States
 
 
@@ -77,11 +77,8 @@ class Bare(Part):
         query = self.score.query(x[:, None])
         if isinstance(state, Fixed):
             return look_at_memory(self, query, places, state.value)[:, 0], state
-        fresh = state.key.shape[2] == 0
-        key, value = self.score.key(x[:, None]), x[:, None]
-        if not fresh:
-            key, value = torch.cat([state.key, key], 2), torch.cat([state.value, value], 2)
-        return look(self, query, key, value, places, places.back(key.shape[2]))[:, 0], Cache(key, value)
+        cache = state.grown(self.score.key(x[:, None]), x[:, None])
+        return look(self, query, cache.key, cache.value, places, places.back(cache.key.shape[2]))[:, 0], cache
 
     def _step_by_step(self, x: States, places: Places, state: Covered) -> tuple[States, Covered]:
         """What was covered at one step is known at the next, so there is no other way."""
@@ -98,8 +95,7 @@ class Bare(Part):
     def _covering(self, query: Prepared, memory: Remembered, here: Places, so_far: Tensor) -> tuple[Heads, Tensor]:
         assert self.cover is not None
         key: Keys = memory.key + so_far[..., None] * self.cover
-        keep = memory.places.keep[:, None, None] if memory.places.padded else None
-        weights = self.pick(self.score.join(query, key), keep, here)
+        weights = self.pick(self.score.join(query, key), may_look(here, memory.places, self.causal), here)
         self.note("weights", weights, here)
         if self.repeat_cost and self.asked("loss"):
             self.note("loss", self.repeat_cost * torch.minimum(weights, so_far[:, :, None]), here)

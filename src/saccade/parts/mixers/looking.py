@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -22,6 +23,12 @@ class Cache:
 
     key: Keys
     value: Values
+
+    def grown(self, key: Keys, value: Values) -> "Cache":
+        """With what has just come; the first to come is all there is, and is not copied."""
+        if self.key.shape[2] == 0:
+            return Cache(key, value)
+        return Cache(torch.cat([self.key, key], 2), torch.cat([self.value, value], 2))
 
 
 @dataclass(frozen=True)
