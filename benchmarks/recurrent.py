@@ -9,8 +9,9 @@ Training: real target tokens a second, batches included. The tutorial is fed in 
 padded to the longest), then with Saccade's batches of like lengths, then also with Saccade's narrower output layer:
 with that it is the same model.
 
-Decoding: sentences a second from text to text, greedy, 32 a batch. How long a half-trained model writes is luck, so
-every output is made as long as its reference: the weights do not matter, and all systems write the same tokens.
+Decoding: sentences a second from text to text, greedy, 32 a batch. Saccade works on a batch for each core, a thread
+each; the tutorial on one batch with all threads. How long a half-trained model writes is luck, so every output is made
+as long as its reference: the weights do not matter, and all systems write the same tokens.
 """
 
 import argparse

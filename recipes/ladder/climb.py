@@ -2,9 +2,9 @@
 
     python recipes/ladder/climb.py DIR [--runs runs/ladder] [--only 3-gru-additive ...]
 
-DIR holds Multi30k (train, val and test_2016_flickr, .de.gz and .en.gz). Killed, it goes on where it stopped. Between
-neighbours on the ladder stands the share of bootstrap samples of the test text in which the upper one is not better
-(Koehn 2004, paired: both are scored on the same samples).
+DIR holds Multi30k (train, val and test_2016_flickr, .de.gz and .en.gz). Killed, it goes on where it stopped. The last
+column is p of the paired bootstrap test (Koehn 2004) against the row above. Each rung's translations of the test text
+are in its folder (test.txt), its figures in scores.json.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.significance import PairedTest
 
 import saccade
 from saccade.api import Run
@@ -41,9 +42,10 @@ class Rung:
 def climb(recipe: Path, folder: Path, runs: Path) -> Rung:
     """Train a rung, or take what was trained, and score it on the test text by beam search."""
     run = saccade.train(recipe, runs / recipe.stem, set={"data": {"folder": str(folder)}})
-    stored = runs / recipe.stem / "scores.json"
-    if stored.exists():
-        return Rung(**json.loads(stored.read_text("utf-8")))
+    figures, translations = (runs / recipe.stem / name for name in ("scores.json", "test.txt"))
+    if figures.exists():
+        outputs = translations.read_text("utf-8").split("\n")[:-1]
+        return Rung(**json.loads(figures.read_text("utf-8")), outputs=outputs)
     pairs = run.test_pairs()
     outputs = run.translate([source for source, _ in pairs])
     scores = score(outputs, [reference for _, reference in pairs])
@@ -61,7 +63,8 @@ def climb(recipe: Path, folder: Path, runs: Path) -> Rung:
         perplexity=float(np.exp(cost / tokens)),
         outputs=outputs,
     )
-    stored.write_text(json.dumps(asdict(rung), ensure_ascii=False, indent=1), "utf-8")
+    translations.write_text("".join(f"{line}\n" for line in outputs), "utf-8")
+    figures.write_text(json.dumps({k: v for k, v in asdict(rung).items() if k != "outputs"}, indent=1), "utf-8")
     return rung
 
 
@@ -72,25 +75,22 @@ def measured(run: Run) -> tuple[float, float]:
     return lines[-1]["seconds"], float(np.median(rates))
 
 
-def not_better(upper: Rung, lower: Rung, references: list[str]) -> float:
-    """The share of resampled test texts on which the upper rung does not beat the lower one."""
-    metric = BLEU()
-    statistics = [np.array(metric._extract_corpus_statistics(rung.outputs, [references])) for rung in (upper, lower)]
-    dice = np.random.default_rng(1)
-    rows = dice.integers(len(references), size=(SAMPLES, len(references)))
-    scores = [[metric._compute_score_from_stats(each[row].sum(0)).score for row in rows] for each in statistics]
-    return float(np.mean(np.array(scores[0]) <= np.array(scores[1])))
+def chance(upper: Rung, lower: Rung, references: list[str]) -> float:
+    """p of the paired bootstrap: how often such a difference comes by the choice of test sentences alone."""
+    systems = [(rung.name, rung.outputs) for rung in (lower, upper)]
+    _, found = PairedTest(systems, {"bleu": BLEU()}, [references], "bs", SAMPLES)()
+    return found["BLEU"][1].p_value  # type: ignore[union-attr]
 
 
 def table(rungs: list[Rung], references: list[str]) -> list[str]:
     lines = [
-        "| rung | parameters | BLEU (95 %) | chrF | perplexity | minutes | target tokens/s | p against the last |",
+        "| rung | parameters | BLEU (95 %) | chrF | perplexity | minutes | target tokens/s | p |",
         "|---|---|---|---|---|---|---|---|",
     ]
     before: Rung | None = None
     for rung in rungs:
         low, high = rung.interval
-        p = f"{not_better(rung, before, references):.3f}" if before else ""
+        p = f"{chance(rung, before, references):.3f}" if before else ""
         lines.append(
             f"| {rung.name} | {rung.parameters / 1e6:.2f} M | {rung.bleu:.1f} ({low:.1f}–{high:.1f}) | {rung.chrf:.1f} "
             f"| {rung.perplexity:.2f} | {rung.minutes:.1f} | {rung.tokens_per_second:,.0f} | {p} |"

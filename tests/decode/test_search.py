@@ -267,6 +267,17 @@ def test_outputs_come_as_they_are_found_each_with_its_number(search: dict[str, A
     assert list(in_order(found)) == [outputs for _, outputs in sorted(found, key=lambda pair: pair[0])]
 
 
+@every_search
+def test_batches_side_by_side_write_the_same_bits(search: dict[str, Any]) -> None:
+    model, settings = tiny_model(3), decode(search, batch_tokens=10)
+    after_one_another = write(model, LINES, settings)
+    torch.set_num_threads(2)
+    try:
+        assert write(model, LINES, settings) == after_one_another
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_no_lines_give_no_lines() -> None:
     assert write(tiny_model(0), [], decode({"kind": "beam"})) == []
     assert [o[0].text for o in write(tiny_model(0), ["", " "], decode({"kind": "beam"}))] == ["", ""]

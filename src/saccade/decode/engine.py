@@ -4,6 +4,8 @@ Translate, evaluate, serve and study use it alike, whatever computes behind it."
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +17,7 @@ from saccade.data.batches import Corpus, Side, by_length
 from saccade.data.tokenizers import END, Tokenizer
 from saccade.decode.rules import Rules
 from saccade.decode.search import Beam, Hypothesis, Search, SearchSlot
+from saccade.decode.workers import side_by_side
 from saccade.errors import DataError, RunError
 from saccade.models.assemble import Model
 from saccade.places import Memory
@@ -23,7 +26,7 @@ from saccade.shapes import Float, Int
 
 class DecodeConfig(Config):
     """How outputs are searched for: at most `ratio` × source tokens + `extra` tokens each. `batch_tokens` are padded
-    source tokens × hypotheses that are held at a time."""
+    source tokens × hypotheses that one worker holds at a time."""
 
     search: SearchSlot = Beam
     ratio: NotNegative = 2.0
@@ -103,8 +106,14 @@ class TorchEngine:
         yield from ((row, [EMPTY]) for row, ids in enumerate(encoded) if not ids)
         full = np.array([row for row, ids in enumerate(encoded) if ids], dtype=np.int64)
         search: Search = build(decode.search, "decode.search")
-        for rows in by_length(corpus, full, decode.batch_tokens // search.width):
-            yield from self._find_batch(corpus, rows.tolist(), search, decode, first)
+        batches = [rows.tolist() for rows in by_length(corpus, full, decode.batch_tokens // search.width)]
+        was_training = self.model.training
+        self.model.eval()
+        try:  # the longest first, so that no worker is left alone with them
+            work = partial(self._find_batch, corpus, search=search, decode=decode, first=first)
+            yield from chain.from_iterable(side_by_side(work, batches[::-1]))
+        finally:
+            self.model.train(was_training)
 
     @torch.inference_mode()
     def _find_batch(
@@ -115,14 +124,9 @@ class TorchEngine:
         places = writer.decoder.longest or math.inf
         longest = [int(min(decode.ratio * len(corpus.source(row)) + decode.extra + 1, places)) for row in rows]
         rules = Rules.of(longest, [corpus.target(row).tolist() for row in rows])
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            memory = self.model.encoder.encode(source.values, source.keep)
-            found = search(writer, memory, rules, [first + row for row in rows])
-            return [(rows[i], [self._output(h) for h in best]) for i, best in found]
-        finally:
-            self.model.train(was_training)
+        memory = self.model.encoder.encode(source.values, source.keep)
+        found = search(writer, memory, rules, [first + row for row in rows])
+        return [(rows[i], [self._output(h) for h in best]) for i, best in found]
 
     def _output(self, found: Hypothesis) -> Output:
         text, pieces = self.target.decode(found.tokens), self.target.pieces(found.tokens)

@@ -72,9 +72,9 @@ class Hard(Part):
 
     A choice cannot be differentiated, so it is a wager, settled by what it led to (REINFORCE, Williams 1992): the loss
     (cost − baseline) · log p(choice), with `cost` that of all tokens that the choice could change (−log p of each,
-    without smoothing and without what other parts cost). The baseline is a
-    moving mean (`memory`) of the cost a token; it shifts no gradient on average and quiets them all. `entropy` pays for
-    staying undecided, so that a choice is not made too early.
+    without smoothing and without what other parts cost). The baseline is a moving mean (`memory`) of the cost a token;
+    it shifts no gradient on average and quiets them all. `entropy` pays for staying undecided, so that a choice is not
+    made too early.
     """
 
     soft = False

@@ -43,10 +43,11 @@ class Sinusoidal(nn.Module):
 
     def embed(self, x: States, places: Places) -> States:
         longest = int(places.at.max()) + 1 if places.at.numel() else 0
-        if longest > self.table.shape[0]:  # grow by doubling: the next sentence is seldom the longest
+        known = self.table  # read once: another thread may put a shorter one in its place
+        if longest > known.shape[0]:  # grow by doubling: the next sentence is seldom the longest
             with torch.inference_mode(False):  # the longer table must serve training too
-                self.table = sinusoid(torch.arange(2 * longest, device=x.device), x.shape[-1])
-        return x + self.table.to(x.dtype)[places.at]
+                self.table = known = sinusoid(torch.arange(2 * longest, device=x.device), x.shape[-1])
+        return x + known.to(x.dtype)[places.at]
 
 
 class Learned(nn.Module):
