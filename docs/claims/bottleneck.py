@@ -148,7 +148,7 @@ def places(found: Mapping[str, Sequence[list[float]]]) -> str:
 
 # ── BLEU by length: for a translator with attention and one without ──
 
-BUCKETS = (1, 8, 12, 16, 20, 25, 100)
+BUCKETS = (1, 8, 12, 16, 20, 100)  # words of a source: few are longer than the last
 
 
 def bleu_by_length(

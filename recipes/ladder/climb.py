@@ -3,8 +3,8 @@
     python recipes/ladder/climb.py DIR [--runs runs/ladder] [--only 3-gru-additive ...]
 
 DIR holds Multi30k (train, val and test_2016_flickr, .de.gz and .en.gz). Killed, it goes on where it stopped. The last
-column is p of the paired bootstrap test (Koehn 2004) against the row above. Each rung's translations of the test text
-are in its folder (test.txt), its figures in scores.json.
+column is p of the paired bootstrap test (Koehn 2004) against the GRU with additive attention. Each rung's translations
+of the test text are in its folder (test.txt), its figures in scores.json.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from saccade.api import Run
 from saccade.measures.translation import score
 
 FOLDER = Path(__file__).parent
+MIDDLE = "3-gru-additive"  # all others are tested against it
 SAMPLES = 1000
 
 
@@ -75,9 +76,9 @@ def measured(run: Run) -> tuple[float, float]:
     return lines[-1]["seconds"], float(np.median(rates))
 
 
-def chance(upper: Rung, lower: Rung, references: list[str]) -> float:
+def chance(one: Rung, other: Rung, references: list[str]) -> float:
     """p of the paired bootstrap: how often such a difference comes by the choice of test sentences alone."""
-    systems = [(rung.name, rung.outputs) for rung in (lower, upper)]
+    systems = [(rung.name, rung.outputs) for rung in (one, other)]
     _, found = PairedTest(systems, {"bleu": BLEU()}, [references], "bs", SAMPLES)()
     return found["BLEU"][1].p_value  # type: ignore[union-attr]
 
@@ -85,17 +86,16 @@ def chance(upper: Rung, lower: Rung, references: list[str]) -> float:
 def table(rungs: list[Rung], references: list[str]) -> list[str]:
     lines = [
         "| rung | parameters | BLEU (95 %) | chrF | perplexity | minutes | target tokens/s | p |",
-        "|---|---|---|---|---|---|---|---|",
+        "|---|---:|---|---:|---:|---:|---:|---:|",
     ]
-    before: Rung | None = None
+    middle = next((rung for rung in rungs if rung.name == MIDDLE), None)
     for rung in rungs:
         low, high = rung.interval
-        p = f"{chance(rung, before, references):.3f}" if before else ""
+        p = f"{chance(middle, rung, references):.3f}" if middle and rung is not middle else ""
         lines.append(
             f"| {rung.name} | {rung.parameters / 1e6:.2f} M | {rung.bleu:.1f} ({low:.1f}–{high:.1f}) | {rung.chrf:.1f} "
             f"| {rung.perplexity:.2f} | {rung.minutes:.1f} | {rung.tokens_per_second:,.0f} | {p} |"
         )
-        before = rung
     return lines
 
 
@@ -103,11 +103,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where Multi30k is")
     parser.add_argument("--runs", type=Path, default=Path("runs/ladder"))
-    parser.add_argument("--only", nargs="*", default=[], help="some rungs, by name")
+    recipes = {recipe.stem: recipe for recipe in sorted(FOLDER.glob("[0-9]*.toml"))}
+    parser.add_argument("--only", nargs="+", choices=recipes, default=list(recipes), help="some rungs, by name")
     given = parser.parse_args()
-    recipes = [r for r in sorted(FOLDER.glob("[0-9]*.toml")) if not given.only or r.stem in given.only]
-    rungs = [climb(recipe, given.folder, given.runs) for recipe in recipes]
-    references = [reference for _, reference in saccade.load(given.runs / recipes[0].stem).test_pairs()]
+    rungs = [climb(recipes[name], given.folder, given.runs) for name in given.only]
+    references = [reference for _, reference in saccade.load(given.runs / given.only[0]).test_pairs()]
     print("\n".join(table(sorted(rungs, key=lambda rung: rung.bleu), references)))
 
 
