@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from common import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, label, panels, quote, save, table
+from common import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, copying, label, panels, quote, save, table
 
 import saccade
 from saccade.data.generated import Copy
@@ -36,30 +36,8 @@ SYSTEMS: dict[str, tuple[str, Any, int, int, Sequence[int], str]] = {
 
 
 def recipe(memory: Any, dim: int, updates: int, seed: int) -> dict[str, Any]:
-    text = {"kind": "copy", "symbols": SYMBOLS, "shortest": SHORTEST, "longest": LONGEST, "seed": seed}
-    return {
-        "seed": seed,
-        "data": {
-            "train": text | {"split": "train", "rows": 20_000},
-            "dev": text | {"split": "dev", "rows": 50},
-            "tokenizer": "words",
-            "longest": 64,
-        },
-        "task": {"kind": "translation", "smoothing": 0.0},
-        "model": {
-            "dim": dim,
-            "dropout": {"residual": 0.0, "embedding": 0.0},
-            "encoder": {"kind": "recurrent", "cell": "gru", "bidirectional": True},
-            "decoder": {"kind": "recurrent", "cell": "gru", "memory": memory},
-        },
-        "train": {
-            "updates": updates,
-            "batch_tokens": 1000,
-            "schedule": {"kind": "linear", "rate": 0.004, "warmup": 50},
-            "validate_every": updates,
-        },
-        "decode": {"search": "greedy"},
-    }
+    text = {"symbols": SYMBOLS, "shortest": SHORTEST, "longest": LONGEST}
+    return copying(text, memory, dim, seed, dev_rows=50, train={"updates": updates, "batch_tokens": 1000})
 
 
 def trained(name: str, seed: int, runs: Path) -> saccade.Run:

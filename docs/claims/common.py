@@ -1,10 +1,10 @@
-"""What the scripts of this folder share: how pictures look, and how figures get onto their page."""
+"""What the scripts of this folder share: copying strings, how pictures look, and how figures get onto their page."""
 
 import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,6 +16,35 @@ IMAGES = PAGES.parent / "images"
 # Readable for the colour-blind, and on white, which the pictures bring along for dark pages.
 BLUE, RED, GREEN, ORANGE, PURPLE, GREY = "#0b62a4", "#c8402f", "#1b8a5a", "#d98200", "#7b4ab0", "#6b6b6b"
 TABLE = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+
+
+def copying(
+    text: dict[str, Any], memory: Any, dim: int, seed: int, dev_rows: int, train: dict[str, Any]
+) -> dict[str, Any]:
+    """A recipe: a GRU encoder-decoder whose decoder is told of the source by `memory` learns to copy strings."""
+    text = {"kind": "copy", "seed": seed} | text
+    return {
+        "seed": seed,
+        "data": {
+            "train": text | {"split": "train", "rows": 20_000},
+            "dev": text | {"split": "dev", "rows": dev_rows},
+            "tokenizer": "words",
+            "longest": 64,
+        },
+        "task": {"kind": "translation", "smoothing": 0.0},
+        "model": {
+            "dim": dim,
+            "dropout": {"residual": 0.0, "embedding": 0.0},
+            "encoder": {"kind": "recurrent", "cell": "gru", "bidirectional": True},
+            "decoder": {"kind": "recurrent", "cell": "gru", "memory": memory},
+        },
+        "train": {
+            "schedule": {"kind": "linear", "rate": 0.004, "warmup": 50},
+            "validate_every": train["updates"],
+            **train,
+        },
+        "decode": {"search": "greedy"},
+    }
 
 
 def panels(columns: int, widths: Sequence[float] | None = None, height: float = 3.2) -> "tuple[Figure, list[Axes]]":

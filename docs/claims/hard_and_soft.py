@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import BLUE, GREEN, GREY, ORANGE, RED, label, number, panels, quote, save, table
+from common import BLUE, GREEN, GREY, ORANGE, RED, copying, label, number, panels, quote, save, table
 from torch import Tensor
 
 import saccade
@@ -48,32 +48,10 @@ SYSTEMS: dict[str, tuple[str, Any, str]] = {
 
 
 def recipe(memory: Any, seed: int) -> dict[str, Any]:
-    text = {"kind": "copy", "symbols": SYMBOLS, "shortest": 2, "longest": LONGEST, "seed": seed}
-    return {
-        "seed": seed,
-        "data": {
-            "train": text | {"split": "train", "rows": 20_000},
-            "dev": text | {"split": "dev", "rows": 200},
-            "tokenizer": "words",
-            "longest": 64,
-        },
-        "task": {"kind": "translation", "smoothing": 0.0},
-        "model": {
-            "dim": 32,
-            "dropout": {"residual": 0.0, "embedding": 0.0},
-            "encoder": {"kind": "recurrent", "cell": "gru", "bidirectional": True},
-            "decoder": {"kind": "recurrent", "cell": "gru", "memory": memory},
-        },
-        "train": {
-            "updates": UPDATES,
-            "batch_tokens": 500,
-            "schedule": {"kind": "linear", "rate": 0.004, "warmup": 50},
-            "validate_every": EVERY,
-            "keep": UPDATES // EVERY,
-            "best_by": "exact_match",
-        },
-        "decode": {"search": "greedy"},
-    }
+    text = {"symbols": SYMBOLS, "shortest": 2, "longest": LONGEST}
+    train = {"updates": UPDATES, "batch_tokens": 500, "validate_every": EVERY}
+    train |= {"keep": UPDATES // EVERY, "best_by": "exact_match"}
+    return copying(text, memory, 32, seed, dev_rows=200, train=train)
 
 
 def trained(name: str, seed: int, runs: Path) -> Path:
