@@ -32,7 +32,7 @@ class Rules:
 
     def allowed(self, log_probs: Float[Tensor, "B N V"], step: int) -> Float[Tensor, "B N V"]:
         """−∞ for what may not be the token number `step`. What is left keeps its probability."""
-        log_probs[..., [PAD, START]] = -math.inf
+        log_probs[..., PAD] = log_probs[..., START] = -math.inf
         if step < self.prefix.shape[1]:
             forced = self.prefix[:, step]
             rows = (forced != PAD).nonzero()[:, 0]

@@ -40,6 +40,7 @@ class Cell(Protocol):
     def begin(self, start: Float[Tensor, "B n"]) -> State: ...
 
 
+WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # torch's names of a layer's, less its number
 Point = Callable[[Tensor, tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, ...]]
 
 
@@ -52,6 +53,7 @@ class Recurrence(nn.Module):
         self.net, self.point, self.parts = net, point, parts
         self.dropout = Dropout(net.dropout)
         self.backwards = net.hidden_size if net.bidirectional else 0
+        self.names = [[f"{name}_l{layer}" for name in WEIGHTS] for layer in range(net.num_layers)]
 
     def whole(self, x: Float[Tensor, "B T I"], places: Places, state: State | None = None) -> tuple[States, State]:
         stacked = None if state is None else self._stacked(state)
@@ -82,8 +84,8 @@ class Recurrence(nn.Module):
         return after[-1][0], tuple(after)
 
     def _layer(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        names = (f"{name}_l{number}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-        return tuple(self.net.get_parameter(name) for name in names)  # type: ignore[return-value]
+        # by the names themselves: at each step of a search, get_parameter's checks cost more than an addition
+        return tuple(getattr(self.net, name) for name in self.names[number])  # type: ignore[return-value]
 
     def _stacked(self, state: State) -> Tensor | tuple[Tensor, ...]:
         parts = tuple(torch.stack([layer[part] for layer in state]) for part in range(self.parts))
