@@ -86,7 +86,7 @@ def outcome_of(run: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(p for p in run.rglob("*") if p.is_file()):
         name = path.relative_to(run).as_posix()
-        if name in ("lock", "timing.jsonl") or "/damaged-" in name:
+        if name in ("lock", "timing.jsonl", "report.html") or "/damaged-" in name:
             continue
         if path.name == "state.json":
             found[name] = {key: value for key, value in json.loads(path.read_bytes()).items() if key != "seconds"}

@@ -3,11 +3,30 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from saccade.cli.program import Checkpoint, Json, Sets, UsageError, app, config, data, must_be_recipe, must_be_run
+from saccade.cli.program import (
+    Checkpoint,
+    File,
+    Json,
+    Sets,
+    UsageError,
+    app,
+    config,
+    data,
+    must_be_recipe,
+    must_be_run,
+    must_exist,
+)
+from saccade.errors import DataError, RunError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from saccade.api import Run
+    from saccade.view.maps import AttentionMaps
 
 
 @config.command
@@ -68,8 +87,10 @@ def check(recipe: str, /, *, sets: Sets = (), json_: Json = False) -> int:
 def view(
     run: str,
     *sentences: str,
+    file: Annotated[str, File] = "",
     output: Annotated[str, Parameter(name=("--output", "-o"), allow_leading_hyphen=True)] = "attention.html",
-    target: str = "",
+    target: str | None = None,
+    targets: Annotated[str, File] = "",
     beam: int | None = None,
     pieces: Annotated[bool, Parameter(negative="")] = False,
     checkpoint: Checkpoint = "auto",
@@ -82,33 +103,78 @@ def view(
         The folder of a trained run.
     sentences: str
         One or more sentences to translate.
+    file: str
+        A file of sentences, one a line, plain or .gz; - is stdin. The terminal then shows translations only.
     output: str
         The page to write; - is stdout, and then all else goes to stderr.
     target: str
         See the attention for this translation instead of the model's own.
+    targets: str
+        With --file: a file of such translations, line by line.
     beam: int
         Beam size; the recipe's search if left out.
     pieces: bool
         Show pieces in the terminal instead of words.
     """
-    if not sentences:
-        raise UsageError('view needs a sentence: saccade view RUN "a sentence"')
-    if target and len(sentences) > 1:
-        raise UsageError("--target belongs to one sentence")
+    if bool(sentences) == bool(file):
+        raise UsageError(
+            'view needs a sentence or a file: saccade view RUN "a sentence", or saccade view RUN --file FILE'
+        )
+    if target is not None and len(sentences) != 1:
+        raise UsageError("--target belongs to one sentence; for the lines of a --file give --targets FILE")
+    if targets and not file:
+        raise UsageError("--targets goes with --file; for one sentence give --target TEXT")
+    if file == targets == "-":
+        raise UsageError("--file and --targets cannot both be stdin")
+    must_exist(file, targets)
     must_be_run(run)
     from saccade.api import load
-    from saccade.console import console
+    from saccade.console import console, track
     from saccade.view.page import page, write_page
-    from saccade.view.terminal import heat_map
 
-    loaded = load(run, checkpoint)
-    maps = [loaded.attention(text, target or None, beam=beam) for text in sentences]
-    title, screen = f"Attention of {loaded.folder.path.name}", console()
+    pairs = _lines_to_view(file, targets) if file else [(text, target) for text in sentences]
+    loaded, screen = load(run, checkpoint), console()
+    looks = (_attention(loaded, text, forced, beam) for text, forced in pairs)
+    maps = list(track(looks, len(pairs), "looking"))
     for each in maps:
-        mean = (each if pieces else each.words()).mean("cross")
         print(each.target, file=sys.stderr if output == "-" else sys.stdout)
-        screen.print(heat_map(mean, width=min(screen.width, 100)))
+        if not file:
+            screen.print(_small_map(each, pieces, min(screen.width, 100)))
+    title = f"Attention of {loaded.folder.path.name}"
     if output == "-":
         sys.stdout.buffer.write(page(maps, title))
         return
     screen.print(f"wrote {write_page(maps, Path(output), title)}: open it in a browser", markup=False)
+
+
+def _lines_to_view(file: str, targets: str) -> list[tuple[str, str | None]]:
+    """The sentences of a file, each with the translation it is to be seen with, if any."""
+    from saccade.lines import file_lines
+
+    sentences = list(file_lines(file))
+    if not sentences:
+        raise DataError(f"{file}: has no lines to look at")
+    if not targets:
+        return [(sentence, None) for sentence in sentences]
+    forced = list(file_lines(targets))
+    if len(forced) != len(sentences):
+        raise DataError(
+            f"{targets}: has {len(forced):,} lines, but {file} has {len(sentences):,}; make them line by line"
+        )
+    return list(zip(sentences, forced, strict=True))
+
+
+def _attention(run: "Run", text: str, target: str | None, beam: int | None) -> "AttentionMaps":
+    maps = run.attention(text, target, beam=beam)
+    if not maps:
+        raise RunError(f"{run.folder.path}: the model has no attention to look at")
+    return maps
+
+
+def _small_map(maps: "AttentionMaps", pieces: bool, width: int) -> "Text | str":
+    """Between source and translation, averaged over layers and heads."""
+    from saccade.view.terminal import heat_map
+
+    if not any(each.kind == "cross" for each in maps.maps.values()):
+        return "no attention between source and translation; the page shows what there is"
+    return heat_map((maps if pieces else maps.words()).mean("cross"), width=width)

@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from saccade.cli.program import Sets, app, must_be_recipe, this_command
+from saccade.cli.report import draw_report
 
 
 @app.command
@@ -52,9 +53,18 @@ def train(
     except Interrupted as stopped:
         report.say(f"Saved step {stopped.step:,}. Continue with: {this_command()}")
         return 128 + stopped.number
+    report.say(_draw(folder))
     command = task_of(recipe_).command
     report.say(f"{command.capitalize()} with: {program()} {command} {shlex.quote(str(folder))} FILE")
     return 0
+
+
+def _draw(folder: Path) -> str:
+    """Draw the run's report and say so. A training that went well does not fail for want of it."""
+    try:
+        return f"wrote {draw_report(folder, quick=True)}: open it in a browser"
+    except Exception as error:
+        return f"warning: the report is not drawn: {error}"
 
 
 @app.command

@@ -1,0 +1,29 @@
+"""Attention that the tests of the pages share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from saccade.view.maps import AttentionMaps, Axis, Map
+
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><!--\u2028&amp;"
+
+
+def rows_that_sum_to_one(shape: tuple[int, int, int], seed: int) -> np.ndarray:
+    noise = np.random.default_rng(seed).random(shape)
+    return (noise / noise.sum(axis=-1, keepdims=True)).astype(np.float32)
+
+
+def example(extra: str = "lo") -> AttentionMaps:
+    """Two layers of three heads over "Hallo Welt" and "hello world", one word of each in two pieces."""
+    source = Axis(("Hal", extra, "Welt", "</s>"), (0, 0, 1, 2))
+    target = Axis(("hello", "wor", "ld", "</s>"), (0, 1, 1, 2))
+    maps = {}
+    for layer in range(2):
+        for name, rows, columns, kind in (
+            (f"encoder.layers.{layer}.self", source, source, "encoder"),
+            (f"decoder.layers.{layer}.self", target, target, "decoder"),
+            (f"decoder.layers.{layer}.memory", target, source, "cross"),
+        ):
+            maps[name] = Map(rows_that_sum_to_one((3, len(rows), len(columns)), len(maps)), rows, columns, kind)
+    return AttentionMaps("Hal" + extra + " Welt", "hello world", maps)

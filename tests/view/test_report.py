@@ -1,0 +1,473 @@
+"""A run's report: true to what the run stored, honest about what is missing, and inert whatever the sentences say."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jaxtyping
+import numpy as np
+import pytest
+
+import saccade
+from saccade.cli import main
+from saccade.cli.report import draw_report
+from saccade.data.sources import Pair
+from saccade.data.tokenizers import Characters
+from saccade.decode.engine import TorchEngine
+from saccade.errors import RunError
+from saccade.runs.folder import RunFolder
+from saccade.training.progress import Silent
+from saccade.view.charts import MOST, Curve, Scale, bar_chart, line_chart
+from saccade.view.findings import SHOWN, Findings, judge_translations
+from saccade.view.history import read_history
+from view.browser import Visit
+
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><!-- &amp; 'q'"
+WORDS = ["ant", "bee", "cat", "dog", "elk", "fox"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def at_full_speed() -> Iterator[None]:
+    """Shapes are checked elsewhere."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def write_pairs(folder: Path) -> None:
+    """Copying of words, with a hostile sentence among them."""
+    random = np.random.default_rng(0)
+    for split, rows in (("train", 60), ("dev", 6), ("test", 12)):
+        lines = [" ".join(random.choice(WORDS, size=random.integers(1, 6))) for _ in range(rows - 1)]
+        for side in ("src", "tgt"):
+            (folder / f"{split}.{side}").write_text("\n".join([HOSTILE, *lines]) + "\n", "utf-8")
+
+
+def recipe(folder: Path, **changes: Any) -> dict[str, Any]:
+    data = {name: {"kind": "pairs", "src": f"{name}.src", "tgt": f"{name}.tgt"} for name in ("train", "dev", "test")}
+    small = {"self": {"heads": 2}, "memory": {"heads": 2}, "feed_forward": {"inner": 16}}
+    return {
+        "data": {"folder": str(folder), "tokenizer": "characters", "longest": 120, **data},
+        "model": {"dim": 16, "encoder": {"depth": 1}, "decoder": {"depth": 1}, "block": small},
+        "train": {"updates": 8, "batch_tokens": 512, "log_every": 2, "validate_every": 4, "best_by": "loss"},
+        "decode": {"search": "greedy"},
+    } | changes
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A translator that has seen little, and its data beside it."""
+    folder = tmp_path_factory.mktemp("report")
+    write_pairs(folder)
+    return saccade.train(recipe(folder), folder / "run", report=Silent()).folder.path
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy that a test may spoil."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def text_of(page: Path) -> str:
+    """What a reader sees, tags aside."""
+    body = page.read_text("utf-8").partition("<body")[2].partition('<script type="application/json"')[0]
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
+
+
+# ── translators ──
+
+
+def test_the_scores_are_those_of_evaluate(run: Path) -> None:
+    page = draw_report(run, quick=False)
+    assert page == run / "report.html"
+    figures = saccade.load(run).evaluate()
+    text = text_of(page)
+    for key in ("bleu", "chrf", "bleu_lc_tok"):
+        low, high = figures["interval"][key]
+        assert f"{figures[key]:.2f} {low:.2f} to {high:.2f} {figures['signatures'][key]}" in text
+    assert "On the 12 rows of the test data" in text
+    parameters = sum(each.numel() for each in saccade.load(run).model.parameters())
+    assert f"{parameters:,} parameters" in text
+    assert "8 of at most 8, epoch" in text
+    assert "Shown is the checkpoint of update 8, the best one (loss" in text
+
+
+def test_everything_the_run_stored_is_there(run: Path) -> None:
+    page = draw_report(run, quick=True)
+    text, source = text_of(page), page.read_text("utf-8")
+    history = read_history(RunFolder(run))
+    for step, loss in history.curve("loss").items():
+        assert f'<th scope="row">{step}</th><td>{loss:.3f}</td>' in source
+    for sample in history.validations[-1].samples:
+        assert sample.source in json.dumps(embedded(source)["sentences"], ensure_ascii=False) or "<" in sample.source
+    manifest = json.loads((run / "checkpoints" / "step-0000008" / "manifest.json").read_text())
+    for fact in (manifest["saccade"], manifest["torch"], manifest["threads"]):
+        assert str(fact) in text
+    assert "trained with this report drawn with" in text
+    assert "Python not stored" in text
+    config = source.partition("<pre><code>")[2].partition("</code></pre>")[0]
+    assert config.count("\n") == (run / "config.toml").read_text().count("\n")
+    for checksum in json.loads((run / "data.json").read_text())["sha256"].values():
+        assert checksum in text
+
+
+def embedded(source: str) -> dict[str, Any]:
+    return json.loads(source.partition('id="data">')[2].partition("</script>")[0])
+
+
+def test_a_second_report_does_not_decode_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = draw_report(run, quick=False).read_bytes()
+    assert (run / "report.json").is_file()
+
+    def refuse(*_: object) -> None:
+        raise RunError("decoded again")
+
+    monkeypatch.setattr(TorchEngine, "find", refuse)
+    assert draw_report(run, quick=False).read_bytes() == first
+    assert draw_report(run, quick=True).read_bytes() == first
+    assert "decoded again" in text_of(draw_report(run, checkpoint="step-4", quick=False))  # other weights
+    (run / "report.json").write_text('{"format": 1, "key": "x", "findings": {}}')
+    assert "decoded again" in text_of(draw_report(run, quick=False))
+
+
+def test_other_data_or_another_search_is_judged_anew(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_report(run, quick=False)
+    config = (run / "config.toml").read_text()
+    (run / "config.toml").write_text(config.replace('kind = "greedy"', 'kind = "beam"\nsize = 2'))
+    assert "Not worked out here" in text_of(draw_report(run, quick=True))
+    (run / "config.toml").write_text(config)
+    sums = json.loads((run / "data.json").read_text())
+    sums["sha256"]["data.test.src"] = "0" * 64
+    (run / "data.json").write_text(json.dumps(sums))
+    assert "Not worked out here" in text_of(draw_report(run, quick=True))
+
+
+def test_quick_leaves_the_test_data_alone(run: Path) -> None:
+    text = text_of(draw_report(run, quick=True))
+    assert not (run / "report.json").exists()
+    assert "Not worked out here" in text
+    assert "On the development data, at the validation after update 8; without intervals." in text
+
+
+def test_without_test_data_the_development_data_judges(tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    tree = recipe(tmp_path)
+    del tree["data"]["test"]
+    run = saccade.train(tree, tmp_path / "run", report=Silent()).folder.path
+    assert "On the 6 rows of the development data, because the recipe names no test data" in text_of(
+        draw_report(run, quick=False)
+    )
+
+
+def test_test_data_that_is_gone_or_changed_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pairs(tmp_path)
+    run = saccade.train(recipe(tmp_path), tmp_path / "run", report=Silent()).folder.path
+    (tmp_path / "test.src").write_text("another text\n" * 12)
+    assert main(["report", str(run)]) == 0
+    assert "data.test.src: is not the text of this run" in capsys.readouterr().err
+    assert "There are no scores of test data: data.test.src: is not the text" in text_of(run / "report.html")
+    (tmp_path / "test.src").unlink()
+    assert "no such file" in text_of(draw_report(run, quick=False))
+
+
+def test_a_model_without_attention_says_so(tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    decoder = {"kind": "recurrent", "memory": "at_start", "readout": "plain"}
+    model = {"dim": 16, "encoder": {"kind": "recurrent", "bidirectional": False}, "decoder": decoder}
+    run = saccade.train(recipe(tmp_path, model=model), tmp_path / "run", report=Silent()).folder.path
+    assert "This model has no attention." in text_of(draw_report(run, quick=True))
+
+
+# ── runs that are not finished ──
+
+
+def test_a_run_without_a_checkpoint_shows_what_there_is(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+    text = text_of(draw_report(run, quick=False))
+    assert "There is no finished checkpoint yet, so there are no scores on test data and no attention." in text
+    assert "validation after update 8" in text
+    with pytest.raises(RunError, match="no checkpoint 'best'"):
+        draw_report(run, checkpoint="best", quick=False)
+
+
+def test_a_run_that_has_only_begun(run: Path) -> None:
+    shutil.rmtree(run / "checkpoints")
+    shutil.rmtree(run / "tokenizer")
+    for name in ("metrics.jsonl", "timing.jsonl"):
+        (run / name).unlink()
+    text = text_of(draw_report(run, quick=False))
+    assert text.count("No values yet.") == 4
+    assert "No validation has been finished yet." in text
+    assert "as yet unknown parameters" in text
+
+
+def test_what_a_kill_left_half_written_is_left_out(run: Path) -> None:
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('not json\n{"step": "x"}\n[]\n{"step": 10, "loss": NaN, "rate": 1e400}\n{"step": 12, "loss": 1')
+    with (run / "timing.jsonl").open("a") as file:
+        file.write('{"step": 8, "seconds": 99.0, "source_tokens_per_second": 7.5}\n')
+    history = read_history(RunFolder(run))
+    assert sorted(history.curve("loss")) == [2, 4, 6, 8]
+    assert history.curve("source_tokens_per_second")[8] == 7.5  # the line of the run that went on
+    assert history.unreadable == 3
+    assert "3 lines of metrics.jsonl or timing.jsonl could not be read" in text_of(draw_report(run, quick=True))
+
+
+def test_a_run_in_training_is_said_to_be(run: Path) -> None:
+    assert "is being trained" not in text_of(draw_report(run, quick=True))
+    with (run / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "This run is being trained while this is drawn" in text_of(draw_report(run, quick=True))
+
+
+def test_a_damaged_checkpoint_is_named(run: Path) -> None:
+    weights = run / "checkpoints" / "step-0000008" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    with pytest.raises(RunError, match=r"weights.safetensors: checksum mismatch"):
+        draw_report(run, checkpoint="step-8", quick=True)
+
+
+# ── labels ──
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tagger of words and a classifier of texts."""
+    folder = tmp_path_factory.mktemp("labels")
+    for split in ("train", "dev", "test"):
+        sentences = [WORDS[i % 4 : i % 4 + 2 + i % 2] for i in range(12)]
+        columns = "\n\n".join("\n".join(f"{word}\t{word[0].upper()}<b>" for word in each) for each in sentences)
+        (folder / f"{split}.conll").write_text(columns + "\n")
+        (folder / f"{split}.txt").write_text(
+            "".join(f"{'long' if len(e) > 2 else 'short'} {' '.join(e)}\n" for e in sentences)
+        )
+    sources = {
+        "tagging": {"kind": "columns", "file": "{}.conll", "word": 0, "label": 1},
+        "classification": {"kind": "labelled", "file": "{}.txt"},
+    }
+    runs = {}
+    for task, source in sources.items():
+        splits = {name: source | {"file": source["file"].format(name)} for name in ("train", "dev", "test")}
+        tree = recipe(folder, task=task, model={"dim": 16, "head": "linear", "encoder": {"kind": "recurrent"}})
+        tree["data"] = {"folder": str(folder), "tokenizer": "words", "longest": 20, **splits}
+        runs[task] = saccade.train(tree, folder / task, report=Silent()).folder.path
+    return runs
+
+
+@pytest.mark.parametrize("task", ["tagging", "classification"])
+def test_labels_are_judged_as_evaluate_does(labelled: dict[str, Path], task: str) -> None:
+    page = draw_report(labelled[task], quick=False)
+    figures, text = saccade.load(labelled[task]).evaluate(), text_of(page)
+    assert f"Accuracy, % {figures['accuracy']:.2f}" in text
+    assert f"Macro F1, % {figures['macro_f1']:.2f}" in text
+    for facts in figures["per_label"].values():
+        assert f"{facts['precision']:.1f} {facts['recall']:.1f} {facts['f1']:.1f} {facts['count']}" in text
+    matrix = re.search(r'<table class="confusion">.*?</table>', page.read_text("utf-8"), re.DOTALL)
+    assert matrix
+    cells = [int(cell) if cell != "·" else 0 for cell in re.findall(r'<td class="h\d">([^<]*)</td>', matrix.group())]
+    assert cells == [count for row in figures["confusion"] for count in row]
+    assert "Attention can be shown of runs that translate only" in text
+    assert "accuracy by source length in" in text
+
+
+def test_the_interval_of_labels_holds_the_score(labelled: dict[str, Path]) -> None:
+    draw_report(labelled["tagging"], quick=False)
+    kept = json.loads((labelled["tagging"] / "report.json").read_text())["findings"]
+    for figure in kept["figures"]:
+        low, high = figure["interval"]
+        assert low <= figure["value"] <= high
+
+
+# ── findings ──
+
+
+def judged(outputs: list[str], references: list[str], sources: list[str] | None = None) -> Findings:
+    rows = [Pair(s, r, "") for s, r in zip(sources or references, references, strict=True)]
+    return judge_translations("test", rows, outputs, Characters().learn(references))
+
+
+def test_the_best_and_the_worst_are_in_order_and_apart() -> None:
+    references = [letter * (number + 4) for number, letter in enumerate("abcdefghijklmnopqrst")]
+    outputs = [text if i % 2 else "zzzz" for i, text in enumerate(references)]
+    found = judged(outputs, references)
+    assert [row.reference for row in found.best] == references[1::2][::-1][:SHOWN]
+    assert [row.reference for row in found.worst] == references[::2][::-1][:SHOWN]
+    assert judged(references, references).worst == ()
+    (alone,) = judged(["zzzz"], ["aaaa"]).best
+    assert (alone.output, alone.length) == ("zzzz", 4)
+
+
+def test_lengths_are_counted_once_each() -> None:
+    sources = ["x" * length for length in [*range(1, 31), 200]]
+    found = judged(["same text"] * 31, ["same text"] * 31, sources)
+    assert sum(each.count for each in found.lengths) == 31
+    assert found.lengths[0].first == 1
+    assert found.lengths[-1].last is None
+    assert all(each.figures["chrF"] == pytest.approx(100) for each in found.lengths)
+    assert [str(each) for each in found.lengths][:2] == ["1–5", "6–10"]
+
+
+# ── charts ──
+
+
+def test_a_chart_is_also_a_table_and_words() -> None:
+    chart = line_chart("Loss <x>", [Curve("a&b", {10: 3.0, 20: 1.5}), Curve("none", {})], lambda value: f"{value:.1f}")
+    assert '<tr><th scope="row">20</th><td>1.5</td></tr>' in chart
+    assert "<title id=" in chart
+    assert "a&amp;b: 3.0 at update 10, 1.5 at update 20, lowest 1.5, highest 3.0." in chart
+    assert "<x>" not in chart
+    assert "none" not in chart
+
+
+def test_a_long_curve_is_thinned_but_keeps_its_end() -> None:
+    chart = line_chart("Loss", [Curve("a", {step: float(step) for step in range(1, 10 * MOST)})], str)
+    rows = re.findall(r'<th scope="row">([\d,]+)</th>', chart)
+    assert len(rows) <= MOST + 1
+    assert rows[-1] == f"{10 * MOST - 1:,}"
+    assert "<summary>Values, one in 10 and the last</summary>" in chart
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 7.3), (5, 5), (0, 0), (-2, 1e-6), (1e-5, 9e-4), (0, 123_456)])
+def test_scales_hold_their_values(low: float, high: float) -> None:
+    scale = Scale.round(low, high, 200, 10)
+    assert scale.low <= low + 1e-12
+    assert scale.high >= high - 1e-12
+    assert 10 <= scale(high) <= scale(low) <= 200
+    assert len({scale.named()(tick) for tick in scale.ticks}) == len(scale.ticks) >= 2
+
+
+def test_bars_say_how_many_they_stand_for() -> None:
+    chart = bar_chart("chrF by length", "length", ["1–5", "6+"], [3, 40], {"chrF": [50.0, 120.0]})
+    assert chart.count('class="bar s1 few"') == 1
+    assert '<tr><th scope="row">1–5</th><td>3</td><td>50.0</td></tr>' in chart
+    assert not re.search(r'height="-', chart)
+
+
+# ── from the command line ──
+
+
+def test_training_draws_a_report_and_never_fails_for_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pairs(tmp_path)
+    run = saccade.train(recipe(tmp_path), tmp_path / "run", report=Silent()).folder.path
+    command = ["train", str(run / "config.toml"), "--run", str(tmp_path / "again")]
+    assert main(command) == 0
+    assert f"wrote {tmp_path / 'again' / 'report.html'}" in capsys.readouterr().err
+    assert "Not worked out here" in text_of(tmp_path / "again" / "report.html")
+
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("no pens")
+
+    monkeypatch.setattr("saccade.cli.train.draw_report", fail)
+    assert main(command) == 0
+    assert "warning: the report is not drawn: no pens" in capsys.readouterr().err.splitlines()
+
+
+def test_the_command_it_names_repeats_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = draw_report(run, quick=True).read_text("utf-8")
+    (command,) = re.findall(r"<pre><code>(OMP_NUM_THREADS=\d+ saccade train [^<]*)</code></pre>", source)
+    _, program, *arguments = shlex.split(command)
+    assert program == "saccade"
+    assert main(arguments) == 0
+    again = Path(arguments[-1])
+    name = "checkpoints/step-0000008/weights.safetensors"
+    assert (again / name).read_bytes() == (run / name).read_bytes()
+
+
+def test_it_is_drawn_from_within_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run)
+    source = draw_report(Path(), quick=True).read_text("utf-8")
+    assert '<h1 dir="auto">run</h1>' in source
+    assert "saccade train config.toml --run ../run-again</code>" in source
+
+
+def test_it_writes_where_it_is_told(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "new" / "page.html"
+    assert main(["report", str(run), "--quick", "-o", str(target)]) == 0
+    assert target.is_file()
+    assert not (run / "report.html").exists()
+    assert [path.name for path in target.parent.iterdir()] == ["page.html"]
+    assert main(["report", str(tmp_path)]) == 2
+    assert "is not a run" in capsys.readouterr().err
+
+
+# ── hostile text, and in a browser ──
+
+
+def test_hostile_sentences_stay_text(run: Path) -> None:
+    source = draw_report(run, quick=False).read_text("utf-8")
+    assert "<img" not in source
+    assert "<!--" not in source
+    assert source.count("<script") == source.count("</script>") == 2
+    assert not re.search(
+        r"https?:|//[a-z]|<[a-z][^>]*\ssrc=|@import|url\(|<link|fetch\(|XMLHttp|import\(",
+        re.sub("http://www.w3.org/2000/svg", "", source),
+    )
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', source)
+    assert policy
+    assert policy.group(1).startswith("default-src 'none';")
+    assert "unsafe" not in policy.group(1)
+    assert 'style="' not in source
+
+
+@pytest.fixture(scope="module")
+def page(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return draw_report(trained, tmp_path_factory.mktemp("page") / "report.html", quick=False)
+
+
+def test_in_a_browser_it_shows_sentences_literally(browser: Any, page: Path) -> None:
+    visit = Visit(browser, page.as_uri())
+    assert visit.page.locator("img").count() == 0
+    assert visit.page.title() == "run: report"
+    assert HOSTILE.split()[0] in visit.page.locator("main").inner_text()
+    assert visit.page.locator(".attention .heat-map").count() == 1
+    visit.close()
+
+
+def test_pointing_at_a_curve_tells_its_values(browser: Any, page: Path, trained: Path) -> None:
+    history = read_history(RunFolder(trained))
+    visit = Visit(browser, page.as_uri())
+    chart = visit.page.locator(".chart").first
+    chart.scroll_into_view_if_needed()
+    box = chart.locator("svg").bounding_box()
+    visit.page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 20)
+    told = chart.locator(".told")
+    assert told.inner_text().split() == [
+        *("update", "8"),
+        *("training", f"{history.curve('loss')[8]:.3f}"),
+        *("validation", f"{history.validated('loss')[8]:.3f}"),
+    ]
+    assert chart.locator(".guide circle").count() == 2
+    visit.page.mouse.move(5, 5)
+    assert told.inner_text() == ""
+    visit.close()
+
+
+@pytest.mark.parametrize("settings", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 740}}])
+def test_it_fits_and_can_be_used_by_everyone(browser: Any, page: Path, settings: dict[str, Any]) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe did not run: it is not installed")
+    visit = Visit(browser, page.as_uri(), **settings)
+    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    for summary in visit.page.locator("summary").all():
+        summary.click()
+    findings = axe.Axe().run(visit.page).response["violations"]
+    assert [(each["id"], each["impact"], len(each["nodes"])) for each in findings] == []
+    visit.close()
+
+
+def test_labels_in_a_browser(browser: Any, labelled: dict[str, Path], tmp_path: Path) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe did not run: it is not installed")
+    visit = Visit(browser, draw_report(labelled["tagging"], tmp_path / "page.html", quick=False).as_uri())
+    assert visit.page.locator(".confusion tbody tr").count() == len(WORDS)
+    assert "A<b>" in visit.page.locator(".confusion").inner_text()
+    findings = axe.Axe().run(visit.page).response["violations"]
+    assert [(each["id"], each["impact"], len(each["nodes"])) for each in findings] == []
+    visit.close()
