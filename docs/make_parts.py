@@ -28,6 +28,7 @@ from saccade.parts import (
     SCORES,
 )
 from saccade.tasks import TASKS
+from saccade.tasks.guides import GUIDES
 
 TABLES = {
     "model.encoder": ENCODERS,
@@ -50,6 +51,7 @@ TABLES = {
     "data.train, data.dev, data.test": SOURCES,
     "data.tokenizer": TOKENIZERS,
     "task": TASKS,
+    "task.guide (of `translation`)": GUIDES,
     "train.optimizer": OPTIMIZERS,
     "train.schedule": SCHEDULES,
     "decode.search": SEARCHES,

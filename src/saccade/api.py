@@ -10,17 +10,19 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from saccade.align.attention import Reading, Words, align, usual
 from saccade.config import build, plain, python_layer, resolve
 from saccade.console import track
 from saccade.data.batches import Corpus
 from saccade.data.codecs import Codecs, Scaling
 from saccade.data.frames import as_frames
+from saccade.data.links import Links
 from saccade.data.sources import Frames, Pair, Tagged
 from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, TorchEngine, in_order
 from saccade.errors import ConfigError, DataError, Refusal, RunError
 from saccade.measures.translation import score
-from saccade.models.assemble import Model
+from saccade.models.assemble import Model, to_source
 from saccade.notes import capture
 from saccade.recipe import Recipe, kind_of, recipe_of, sources_of, task_of
 from saccade.runs.checkpoints import load_weights
@@ -155,6 +157,19 @@ class Run:
             "outputs": _axis(self.codecs.target, [*target_ids, END]),
         }
         return AttentionMaps(text, target, {name: _map(name, w, axes) for name, w in weights.items()})
+
+    def align(self, pairs: Sequence[tuple[str, str]], reading: Reading | None = None) -> list[Links]:
+        """Which words of each source and target belong together, read from attention: the `reading` that was searched
+        for (`saccade align search`), or the usual one, if none is given. Words are what white space parts."""
+        words = Words.of(self.codecs, pairs)
+        found = align(self.model, words, reading or self.reading, self.recipe.decode.batch_tokens)
+        links = dict(track(found, len(pairs), "aligning"))
+        return [links[row] for row in range(len(pairs))]
+
+    @cached_property
+    def reading(self) -> Reading:
+        """How links are read from this run."""
+        return self.folder.reading() or usual(self.model, self.require(Translation))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """log p(target | source) of each pair, the end symbol included."""
@@ -303,6 +318,6 @@ def _map(name: str, weights: np.ndarray, axes: dict[str, Axis]) -> Map:
     """Which side is on which axis follows from where the attention stands."""
     if name.startswith("encoder."):
         return Map(weights, axes["source"], axes["source"], "encoder")
-    if name.partition("@")[0].endswith(".memory"):
+    if to_source(name):
         return Map(weights, axes["outputs"], axes["source"], "cross")
     return Map(weights, axes["inputs"], axes["inputs"], "decoder")

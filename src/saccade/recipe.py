@@ -27,7 +27,7 @@ from saccade.data.tokenizers import SentencePieces, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
 from saccade.decode.search import Greedy, SearchSlot
 from saccade.errors import ConfigError, DataError, Refusal
-from saccade.models.assemble import ModelConfig, assemble, spread_block
+from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
 from saccade.tasks import TASKS
@@ -148,6 +148,8 @@ def rehearse(recipe: Recipe) -> None:
     frames = given_by(part_of(recipe.data.train)) == {Frames}
     with torch.device("meta"):
         model = assemble(recipe.model, 8, 8, frames=frames, writes=task.writes)
+    if isinstance(task, Translation):
+        _check_guide(task, model)
     for name, side in (("encoder", model.encoder), ("decoder", model.decoder)):
         if side is not None and side.longest is not None and side.longest < recipe.data.longest + task.layout.beside:
             raise ConfigError(
@@ -155,6 +157,13 @@ def rehearse(recipe: Recipe) -> None:
                 f"{recipe.data.longest} tokens{' and the symbol beside them' if task.layout.beside else ''}; raise the "
                 "one or lower the other"
             )
+
+
+def _check_guide(task: Translation, model: Model) -> None:
+    try:
+        task.check(model)
+    except Refusal as refusal:
+        raise ConfigError(f"{'.'.join(('task', *refusal.key))}: {refusal.reason}") from None
 
 
 def _check_task(recipe: Recipe, task: Task) -> None:

@@ -1108,6 +1108,14 @@ def check_tokenizer(tokenizer: Tokenizer, read: Callable[[bytes], Tokenizer]) ->
         pieces = tokenizer.pieces(ids)
         assert len(pieces) == len(ids)
         check_word_of(pieces, len(text.split()))
+        check_words(tokenizer, text.split())
+
+
+def check_words(tokenizer: Tokenizer, words: list[str]) -> None:
+    """Word by word is the same as the whole sentence, so every piece knows its word."""
+    by_word = tokenizer.encode_words(words)
+    assert len(by_word) == len(words)
+    assert [i for ids in by_word for i in ids] == tokenizer.encode([" ".join(words)])[0]
 
 
 def check_round_trip(tokenizer: Tokenizer, text: str) -> None:

@@ -55,6 +55,13 @@ def test_no_text_is_too_strange_to_encode(label: str, text: str) -> None:
     assert isinstance(tokenizer.decode(ids), str)
 
 
+@pytest.mark.parametrize("label", CHOICES)
+@given(words=st.lists(st.text(SEEN.replace(" ", ""), min_size=1, max_size=6), max_size=5))
+@quickly
+def test_a_sentence_may_be_encoded_word_by_word(label: str, words: list[str]) -> None:
+    checks.check_words(learned(label), words)
+
+
 @given(text=st.text(max_size=50))
 @quickly
 def test_bytes_give_back_any_text(text: str) -> None:

@@ -11,6 +11,7 @@ from saccade.recipe import read_recipe, recipe_of
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 RUNGS = sorted((ROOT / "recipes" / "ladder").glob("*.toml"))
+ALIGNMENT = sorted((ROOT / "recipes" / "alignment").glob("*.toml"))
 TEXT = {"kind": "copy"}
 
 
@@ -28,6 +29,14 @@ def test_a_rung_of_the_ladder_differs_in_its_model_alone(path: Path) -> None:
     rung = plain(read_recipe(str(path)).config)
     assert {key for key in rung if rung[key] != base[key]} <= {"model"}
     assert rung["model"]["dim"] == base["model"]["dim"]
+
+
+@pytest.mark.parametrize("path", ALIGNMENT, ids=lambda path: path.stem)
+def test_the_alignment_recipes_differ_in_direction_and_guide_alone(path: Path) -> None:
+    base, other = (plain(read_recipe(str(each)).config) for each in (path.with_name("en-fr.toml"), path))
+    assert {key for key in other if other[key] != base[key]} <= {"data", "task"}
+    assert (other["task"]["guide"]["kind"] == "head") == path.stem.endswith("guided")
+    assert other["data"]["train"]["src"] == f"train.{path.stem[:2]}"
 
 
 def test_no_person_of_the_activity_recipe_is_in_two_splits() -> None:

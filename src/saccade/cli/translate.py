@@ -2,6 +2,8 @@
 
 import itertools
 import json
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +14,7 @@ from saccade.cli.program import Checkpoint, File, Json, UsageError, app, must_be
 from saccade.errors import DataError
 
 if TYPE_CHECKING:
+    from saccade.api import Run
     from saccade.decode.engine import Output
 
 
@@ -26,6 +29,7 @@ def translate(
     best: int = 1,
     prefix: str = "",
     prefixes: Annotated[str, File] = "",
+    alignments: str = "",
     search: SearchFlags = SearchFlags(),
     sample: SampleFlags = SampleFlags(),
     checkpoint: Checkpoint = "auto",
@@ -46,6 +50,8 @@ def translate(
         Text that every translation must begin with.
     prefixes: str
         A file of such texts, one a line.
+    alignments: str
+        A file for word alignments, a line such as `0-0 1-2` a translation (source-target, from 0); in --json, too.
     """
     draws = sample.options()
     if draws is not None and (search.beam is not None or best > 1):
@@ -61,6 +67,8 @@ def translate(
     must_be_run(run)
     if "-" not in (file, output) and Path(output).exists() and Path(output).samefile(file):
         raise UsageError(f"{output}: is the input; write to another file")
+    if alignments and alignments in (file, output):
+        raise UsageError(f"{alignments}: is the input or the output; write alignments to another file")
 
     from saccade.api import load
     from saccade.lines import file_lines, grouped
@@ -71,18 +79,40 @@ def translate(
     forced = file_lines(prefixes) if prefixes else None
     done = 0
     _ = loaded.engine  # a damaged run, or one for labels, must not empty the output file first
-    with open_output(output) as out:
+    if alignments:
+        _ = loaded.reading
+    with ExitStack() as stack:
+        out = stack.enter_context(open_output(output))
+        linked = stack.enter_context(open_output(alignments)) if alignments else None
         for lines in grouped(file):
             begins = list(itertools.islice(forced, len(lines))) if forced else [prefix] * len(lines)
             if len(begins) < len(lines):
                 raise DataError(f"{prefixes}: has fewer lines than {file}")
-            for source, found in zip(lines, loaded.outputs(lines, decode, begins, done), strict=True):
+            found_lines = zip(lines, loaded.outputs(lines, decode, begins, done), strict=True)
+            for source, found, links in _with_links(loaded, found_lines, bool(linked)):
                 # a line in is a line out, whatever a model of bytes may write
-                print(_json_line(source, found) if json_ else found[0].text.replace("\n", " "), file=out, flush=True)
+                text = _json_line(source, found, links) if json_ else found[0].text.replace("\n", " ")
+                print(text, file=out, flush=True)
+                if linked:
+                    print(links, file=linked, flush=True)
             done += len(lines)
 
 
-def _json_line(source: str, found: "list[Output]") -> str:
+def _with_links(
+    run: "Run", found_lines: "Iterable[tuple[str, list[Output]]]", linked: bool
+) -> "Iterator[tuple[str, list[Output], str | None]]":
+    """Each source and its outputs with the alignment of the best, if wanted: of all lines at once, which is several
+    times as fast as of each when it is there."""
+    from saccade.data.links import pharaoh
+
+    if not linked:
+        return ((source, found, None) for source, found in found_lines)
+    rows = [*found_lines]
+    links = run.align([(source, found[0].text) for source, found in rows])
+    return ((source, found, pharaoh(each)) for (source, found), each in zip(rows, links, strict=True))
+
+
+def _json_line(source: str, found: "list[Output]", links: str | None) -> str:
     def plain(output: "Output") -> dict[str, Any]:
         return {
             "translation": output.text,
@@ -92,4 +122,5 @@ def _json_line(source: str, found: "list[Output]") -> str:
         }
 
     others = {"alternatives": [plain(output) for output in found[1:]]} if len(found) > 1 else {}
-    return json.dumps({"source": source, **plain(found[0]), **others}, ensure_ascii=False)
+    alignment = {} if links is None else {"alignment": links}
+    return json.dumps({"source": source, **plain(found[0]), **alignment, **others}, ensure_ascii=False)

@@ -2,7 +2,7 @@
 (seed, epoch, position): the sampler's whole state is three numbers."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +44,7 @@ class Batch:
     source: Side
     inputs: Side | None
     outputs: Side
+    links: Float[Tensor, "B T S"] | None = None  # how much each output belongs to each place of the source, if known
 
     @property
     def source_tokens(self) -> int:
@@ -123,19 +124,22 @@ LABELLED = Labelled()
 
 class Corpus:
     """Encoded rows, side by side in two flat arrays: a million sentences cost their tokens and little more.
-    Sources are ids [T] or frames [T F]; targets are ids."""
+    Sources are ids [T] or frames [T F]; targets are ids. `links` [n 2] are places of source and target that belong
+    together."""
 
     def __init__(
         self,
         sources: Sequence[Sequence[int] | np.ndarray],
         targets: Sequence[Sequence[int] | np.ndarray],
         layout: Layout = WRITTEN,
+        links: Sequence[np.ndarray] | None = None,
     ):
         self._source, self.source_lengths = _flat(sources)
         self._target, self.target_lengths = _flat(targets)
         self._source_at = np.concatenate([[0], np.cumsum(self.source_lengths)])
         self._target_at = np.concatenate([[0], np.cumsum(self.target_lengths)])
         self.layout = layout
+        self._links = links
 
     def __len__(self) -> int:
         return len(self.source_lengths)
@@ -157,7 +161,19 @@ class Corpus:
         return self._target[self._target_at[row] : self._target_at[row + 1]]
 
     def batch(self, rows: Sequence[int]) -> Batch:
-        return self.layout(rows, [self.source(row) for row in rows], [self.target(row) for row in rows])
+        batch = self.layout(rows, [self.source(row) for row in rows], [self.target(row) for row in rows])
+        if self._links is None:
+            return batch
+        places = batch.outputs.values.shape[1], batch.source.values.shape[1]
+        return replace(batch, links=_shares([self._links[row] for row in rows], *places))
+
+
+def _shares(links: Sequence[np.ndarray], outputs: int, places: int) -> Float[Tensor, "B T S"]:
+    """Links [n 2] (source place, output) as shares: an output belongs to its places alike; one without any to none."""
+    shares = np.zeros((len(links), outputs, places), dtype=np.float32)
+    for row, pairs in zip(shares, links, strict=True):
+        row[pairs[:, 1], pairs[:, 0]] = 1
+    return torch.from_numpy(shares / np.maximum(shares.sum(-1, keepdims=True), 1))
 
 
 def _flat(rows: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

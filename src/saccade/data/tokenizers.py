@@ -27,6 +27,10 @@ class Tokenizer(Protocol):
     size: int
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]: ...
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """The ids of each word of a sentence: one after the other, those of the words joined by single spaces."""
+        ...
+
     def decode(self, ids: Sequence[int]) -> str: ...
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id shows: a leading space begins a word."""
@@ -58,6 +62,9 @@ class SentencePiece:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return self._model.EncodeAsIds(list(texts)) if texts else []
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        return self.encode(words)  # every word begins with the mark of a space, and no piece reaches over one
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._model.DecodeIds([i for i in ids if i not in (PAD, START, END)])
@@ -136,6 +143,9 @@ class Symbols:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [[self._ids.get(symbol, UNKNOWN) for symbol in self._split(text)] for text in texts]
 
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        return self.encode(words if self._joint else spaced(words))
+
     def decode(self, ids: Sequence[int]) -> str:
         shown = ("⁇" if i == UNKNOWN else self._symbols[i] for i in ids if i not in (PAD, START, END))
         return self._joint.join(shown)
@@ -196,6 +206,9 @@ class ByteTokenizer:
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [[byte + len(SPECIAL) for byte in text.encode()] for text in texts]
 
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        return self.encode(spaced(words))
+
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(i - len(SPECIAL) for i in ids if i >= len(SPECIAL)).decode(errors="replace")
 
@@ -228,6 +241,11 @@ TOKENIZERS: dict[str, Callable[..., Kind]] = {
 }
 
 TokenizerSlot = Annotated[Callable[..., Kind], Slot(TOKENIZERS)]
+
+
+def spaced(words: Sequence[str]) -> list[str]:
+    """Words with the space before them, where a space is a symbol of its own."""
+    return [f" {word}" if number else word for number, word in enumerate(words)]
 
 
 def word_of(pieces: Sequence[str]) -> list[int]:

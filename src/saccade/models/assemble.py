@@ -62,6 +62,20 @@ class Model(nn.Module):
         self.encoder, self.decoder, self.head = encoder, decoder, head
 
 
+def to_source(name: str) -> bool:
+    """Whether the attention of this name looks at the source while the decoder writes."""
+    return name.startswith("decoder.") and name.partition("@")[0].endswith("memory")
+
+
+def attentions_to_source(model: Model) -> dict[str, int]:
+    """The attentions of a decoder to its source by name, and how many heads each has."""
+    return {
+        name: getattr(part, "heads", 1)
+        for name, part in model.named_modules()
+        if to_source(name) and getattr(part, "looks", False)
+    }
+
+
 def assemble(config: ModelConfig, source: int, target: int, *, frames: bool = False, writes: bool = True) -> Model:
     """Build the model, or say which key stands in the way.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from saccade.align.attention import Reading
 from saccade.config import Choice, build, leaves, plain, python_layer, resolve, to_toml, wiring
 from saccade.data.codecs import Codecs, Scaling
 from saccade.data.sources import Row, Source, load
@@ -20,7 +21,8 @@ from saccade.recipe import Recipe, best_by, task_of
 from saccade.runs.checkpoints import FORMAT, Checkpoints
 from saccade.runs.files import read_json, sha256, to_json, verify, write_bytes, write_folder
 
-CONFIG, DATA, METRICS, TIMING, LOCK, TOKENIZER = (
+ALIGNMENT, CONFIG, DATA, METRICS, TIMING, LOCK, TOKENIZER = (
+    "alignment.json",
     "config.toml",
     "data.json",
     "metrics.jsonl",
@@ -100,6 +102,21 @@ class RunFolder:
         torch.manual_seed(config.seed)
         frames, writes = isinstance(codecs.source, Scaling), task_of(config).writes
         return assemble(config.model, codecs.source.size, codecs.target.size, frames=frames, writes=writes)
+
+    # ── how word alignments are read from it ──
+
+    def reading(self) -> Reading | None:
+        """The reading that was searched for, if one was."""
+        path = self.path / ALIGNMENT
+        if not path.is_file():
+            return None
+        try:
+            return Reading.of(read_json(path))
+        except ValueError as error:
+            raise RunError(f"{path}: {error}; search anew with `saccade align search`") from None
+
+    def store_reading(self, reading: Reading, found_on: dict[str, Any]) -> None:
+        write_bytes(self.path / ALIGNMENT, to_json(reading.plain() | {"found_on": found_on}))
 
     # ── one trainer, one config, one text ──
 

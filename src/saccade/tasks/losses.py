@@ -1,16 +1,16 @@
 """Losses are sums with counts: only the training loop divides, once, over all the batches of an update."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 
 from saccade.data.batches import Batch
 from saccade.models.assemble import Model
-from saccade.notes import Notes, listen
+from saccade.notes import Notes, Part, listen
 from saccade.parts.picks import Wagers
 from saccade.shapes import Bool, Float
 
@@ -24,9 +24,9 @@ class Loss:
     shown: dict[str, float] = field(default_factory=dict)
 
 
-def next_token(model: Model, batch: Batch, smoothing: float) -> Loss:
+def next_token(model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]" = ()) -> Loss:
     """The cost of each target token, given the source and the tokens before it. Padding costs nothing."""
-    with extras(model) as heard:
+    with extras(model, penalties) as heard:
         hidden, target = forced_hidden(model, batch)
     total, each = model.head.loss(hidden, target, smoothing)
     return heard.added_to(Loss(total, target.shape[0], {"cost": float(each.sum())}), each, batch)
@@ -64,14 +64,24 @@ def forced_hidden(model: Model, batch: Batch) -> tuple[Float[Tensor, "n D"], Ten
     return hidden[keep], batch.outputs.values[keep]
 
 
-# ── what parts add: costs of their own, and wagers settled by what followed ─────────────────────────
+# ── what is added: costs of parts, wagers settled by what followed, penalties on where one looks ─────
+
+
+class Penalty(Protocol):
+    """A cost that the task puts on the weights of one attention; `name` is what the log calls it."""
+
+    name: str
+
+    def attention(self, model: Model) -> Part: ...
+    def cost(self, weights: Float[Tensor, "B H T S"], batch: Batch) -> Float[Tensor, "B T"]: ...
 
 
 @contextmanager
-def extras(model: Model) -> Iterator["Extras"]:
-    """Hear what parts have to say about the loss. In use nothing is learned, so nobody is asked."""
+def extras(model: Model, penalties: Sequence[Penalty] = ()) -> Iterator["Extras"]:
+    """Hear what parts have to say about the loss, and what penalties are put on. In use nothing is learned, so nobody
+    is asked."""
     if not (model.training and torch.is_grad_enabled()):
-        yield Extras(model, {})
+        yield Extras(model, {}, [])
         return
     with ExitStack() as stack:
         yield Extras(
@@ -82,15 +92,17 @@ def extras(model: Model) -> Iterator["Extras"]:
                 if getattr(model, side) is not None
                 for kind in ("loss", "wager")
             },
+            [(each, stack.enter_context(listen(each.attention(model), "weights"))) for each in penalties],
         )
 
 
 @dataclass(frozen=True)
 class Extras:
-    """What was noted, by side of the model and kind of note."""
+    """What was noted, by side of the model and kind of note; and the weights that penalties are put on."""
 
     model: Model
     notes: dict[tuple[str, str], Notes]
+    penalties: list[tuple[Penalty, Notes]]
 
     def added_to(self, loss: Loss, each: Float[Tensor, "n"], batch: Batch) -> Loss:
         """The task's loss with what parts add to it; each name is shown with its sum."""
@@ -105,6 +117,12 @@ class Extras:
                 )
                 total = total + cost
                 shown[f"{side}.{name}"] = float(cost.detach())
+        for penalty, notes in self.penalties:
+            cost = sum(
+                (penalty.cost(weights, batch) * _real(batch, "decoder")).sum() for weights in notes.maps().values()
+            )
+            total = total + cost
+            shown[penalty.name] = float(cost.detach())
         return Loss(total, loss.count, shown)
 
     def _settled(self, side: str, name: str, wager: Tensor, each: Float[Tensor, "n"], batch: Batch) -> Tensor:

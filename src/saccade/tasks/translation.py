@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 
-from saccade.config import Rate
+import numpy as np
+
+from saccade.config import Rate, build
 from saccade.data.batches import WRITTEN, Batch, Corpus, Layout
 from saccade.data.codecs import Codecs
 from saccade.data.sources.rows import Pair, Row
@@ -12,6 +15,7 @@ from saccade.decode.engine import DecodeConfig, TorchEngine, in_order
 from saccade.errors import RunError
 from saccade.measures.translation import bleu, chrf, exact_match
 from saccade.models.assemble import Model
+from saccade.tasks.guides import GuidedHead, GuideSlot, Unguided
 from saccade.tasks.losses import Loss, next_token
 from saccade.tasks.task import Encoded, Sample, Validation, chosen, file_of, summed_cost
 
@@ -30,8 +34,17 @@ class Translation:
     figures: tuple[str, ...] = ("loss", "bleu", "chrf", "exact_match")
     best = "bleu"
 
-    def __init__(self, *, smoothing: Rate = 0.1):
-        self.smoothing = smoothing
+    def __init__(self, *, smoothing: Rate = 0.1, guide: GuideSlot = Unguided):
+        self.smoothing, self.guide = smoothing, build(guide, "guide")
+
+    @property
+    def penalties(self) -> tuple[GuidedHead, ...]:
+        return (self.guide,) if isinstance(self.guide, GuidedHead) else ()
+
+    def check(self, model: Model) -> None:
+        """Refuse a guide for what the model does not have."""
+        for guide in self.penalties:
+            guide.path(model)
 
     def fits(self, row: Row) -> bool:
         return isinstance(row, Pair)
@@ -66,12 +79,14 @@ class Translation:
         empty = [not s or not t for s, t in zip(sources, targets, strict=True)]
         long = [max(len(s), len(t)) > longest for s, t in zip(sources, targets, strict=True)]
         kept = [i for i in range(len(rows)) if not empty[i] and not long[i]]
-        corpus = Corpus([sources[i] for i in kept], [targets[i] for i in kept], self.layout)
+        guided = self.penalties and all(row.links is not None for row in rows)  # rows to judge by need none
+        links = [_piece_links(rows[i], codecs) for i in kept] if guided else None
+        corpus = Corpus([sources[i] for i in kept], [targets[i] for i in kept], self.layout, links)
         left_out = {"with an empty side": sum(empty), "too long": sum(long)}
         return Encoded(corpus, tuple(rows[i].place for i in kept), left_out)
 
     def loss(self, model: Model, batch: Batch) -> Loss:
-        return next_token(model, batch, self.smoothing)
+        return next_token(model, batch, self.smoothing, self.penalties)
 
     def validate(
         self, model: Model, codecs: Tokenizers, rows: Sequence[Pair], longest: int, decode: DecodeConfig
@@ -91,6 +106,19 @@ class Translation:
         }
         samples = (Sample(rows[i].source, references[i], texts[i]) for i in chosen(len(rows)))
         return Validation(figures, tuple(samples))
+
+
+def _piece_links(pair: Pair, codecs: Tokenizers) -> np.ndarray:
+    """The links [n 2] of a pair between its pieces: all of a word's with all of the other's."""
+    places = [_places(codecs.source, pair.source), _places(codecs.target, pair.target)]
+    linked = [(s, t) for i, j in sorted(pair.links or ()) for s in places[0][i] for t in places[1][j]]
+    return np.array(linked, dtype=np.int32).reshape(-1, 2)
+
+
+def _places(tokenizer: Tokenizer, text: str) -> list[range]:
+    """Where the pieces of each word stand."""
+    ends = [0, *accumulate(len(ids) for ids in tokenizer.encode_words(text.split()))]
+    return [range(start, end) for start, end in pairwise(ends)]
 
 
 def forced_cost(

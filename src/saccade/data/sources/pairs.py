@@ -1,26 +1,50 @@
 """Two files, one sentence a line, line n of one the translation of line n of the other (Moses, OPUS)."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+from saccade.data.links import inside, parse
 from saccade.data.sources.rows import Fault, Pair, existing, read_lines
+from saccade.errors import DataError
 
 
 class Pairs:
-    """`src` and `tgt` name two text files of equal length, plain or .gz."""
+    """`src` and `tgt` name two text files of equal length, plain or .gz. `links`, if given, names a third one with the
+    word alignment of each pair, such as `0-0 1-2` (source-target, from 0)."""
 
-    def __init__(self, folder: Path, *, src: str, tgt: str):
+    def __init__(self, folder: Path, *, src: str, tgt: str, links: str = ""):
         self.folder = folder
         self.src = src
         self.tgt = tgt
+        self.links = links
 
     def files(self) -> dict[str, Path]:
-        """Give the two paths."""
-        return {"src": existing(self.folder, self.src, "src"), "tgt": existing(self.folder, self.tgt, "tgt")}
+        """Give the two or three paths."""
+        named = {"src": self.src, "tgt": self.tgt} | ({"links": self.links} if self.links else {})
+        return {option: existing(self.folder, name, option) for option, name in named.items()}
 
     def rows(self) -> Iterator[Pair | Fault]:
-        """Walk both files in step; a row is one Fault even if both of its sides are bad."""
+        """Walk the files in step; a row is one Fault even if all of it is bad."""
+        return self._linked(self._pairs()) if self.links else self._pairs()
+
+    def _linked(self, pairs: Iterator[Pair | Fault]) -> Iterator[Pair | Fault]:
+        """The pairs with their links; pairs or links left over are a Fault."""
+        lines = read_lines(self.files()["links"], self.links)
+        number = 0
+        for number, pair in enumerate(pairs, start=1):
+            line = next(lines, None)
+            if isinstance(pair, Fault):
+                yield pair
+            elif line is None:
+                yield _unpaired(self.src, number, pairs, self.links)
+            else:
+                yield line if isinstance(line, Fault) else _with_links(pair, line, f"{self.links}:{number}")
+        if next(lines, None) is not None:
+            yield _unpaired(self.links, number + 1, lines, self.src)
+
+    def _pairs(self) -> Iterator[Pair | Fault]:
         files = self.files()
         sources = read_lines(files["src"], self.src)
         targets = read_lines(files["tgt"], self.tgt)
@@ -46,7 +70,15 @@ def _joined(source: str | Fault, target: str | Fault, place: str) -> Pair | Faul
     return Pair(source, target, place)
 
 
-def _unpaired(longer: str, number: int, rest: Iterator[str | Fault], shorter: str) -> Fault:
+def _with_links(pair: Pair, line: str, place: str) -> Pair | Fault:
+    try:
+        links = inside(parse(line, place).possible, len(pair.source.split()), len(pair.target.split()), place)
+    except DataError as error:
+        return Fault(place, str(error).removeprefix(f"{place}: "))
+    return replace(pair, links=links)
+
+
+def _unpaired(longer: str, number: int, rest: Iterator[object], shorter: str) -> Fault:
     """Read the longer file to its end, so that the message can give both counts."""
     total = number + sum(1 for _ in rest)
     counts = f"{shorter} has {number - 1} lines but {longer} has {total}"

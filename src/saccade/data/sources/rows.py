@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from saccade.data.links import Links
 from saccade.errors import DataError
 
 LONGEST_LINE = 100_000
@@ -24,11 +25,13 @@ _TOO_LONG = f"the line has more than {LONGEST_LINE:,} characters; split it or ta
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One sentence and its translation; `place` is where it was read, such as "train.en:17"."""
+    """One sentence and its translation; `place` is where it was read, such as "train.en:17". `links` say which of their
+    words belong together, where someone has said so."""
 
     source: str
     target: str
     place: str
+    links: Links | None = None
 
 
 @dataclass(frozen=True, slots=True)

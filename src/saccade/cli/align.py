@@ -1,0 +1,242 @@
+"""`saccade align`: which words belong together, from attention or by counting, and how good that is."""
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import cyclopts
+from cyclopts import Parameter
+
+from saccade.cli.program import Checkpoint, File, Json, UsageError, app, must_be_run, must_exist
+
+if TYPE_CHECKING:
+    from saccade.align.attention import Reading
+    from saccade.api import Run
+    from saccade.data.links import Gold, Links
+
+align = cyclopts.App(name="align", help="Word alignments: from a run's attention, by counting, and their scores.")
+app.command(align)
+
+Symmetrise = Literal["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
+Text = Annotated[str, File]
+Out = Annotated[str, Parameter(name=("--output", "-o"), allow_leading_hyphen=True)]
+Base = Annotated[Literal["auto", "0", "1"], Parameter(help="Where words count from; auto: the file shows it.")]
+Numbers = Annotated[tuple[int, ...], Parameter(negative="", consume_multiple=True)]
+
+
+@align.default
+def attention(
+    run: str,
+    *,
+    src: Text,
+    tgt: Text,
+    output: Out = "-",
+    back: str = "",
+    symmetrise: Symmetrise = "grow-diag-final-and",
+    layer: Numbers = (),
+    head: Numbers = (),
+    step: Literal["input", "output", ""] = "",
+    end: Literal["ignore", "null", ""] = "",
+    checkpoint: Checkpoint = "auto",
+) -> None:
+    """Link the words of two files by a run's attention: a line such as `0-0 1-2` a pair (source-target, from 0).
+
+    Parameters
+    ----------
+    run: str
+        The folder of a trained run that translates SRC into TGT.
+    src: str
+        Sentences, one a line, words parted by spaces; plain or .gz.
+    tgt: str
+        Their translations.
+    output: str
+        Where to write; - is stdout.
+    back: str
+        A run of the other direction: the links of both are made one.
+    symmetrise: str
+        How: intersection, union, grow-diag, grow-diag-final, grow-diag-final-and.
+    layer: int
+        Attentions to the source to read, from 0; what `saccade align search` found, or the usual one, if left out.
+    head: int
+        Heads to average, from 0; all of the layer if left out.
+    step: str
+        Read a word at the step whose input or whose output it is.
+    end: str
+        When the end symbol is looked at most: ignore it, or leave the word without a link (null).
+    """
+    must_exist(src, tgt)
+    for folder in (run, back):
+        if folder:
+            must_be_run(folder)
+    from saccade.align.symmetrise import SYMMETRISE
+    from saccade.api import load
+
+    pairs = _pairs(src, tgt)
+    flags = {"step": step, "end": end}
+    loaded = [load(folder, checkpoint) for folder in (run, back) if folder]
+    readings = [_reading(each, layer, head, flags) for each in loaded]
+    links = loaded[0].align(pairs, readings[0])
+    if back:
+        turned = loaded[1].align([(target, source) for source, target in pairs], readings[1])
+        links = [SYMMETRISE[symmetrise](one, _turned(other)) for one, other in zip(links, turned, strict=True)]
+    _write(links, output)
+
+
+@align.command
+def search(
+    run: str,
+    *,
+    src: Text,
+    tgt: Text,
+    gold: Text,
+    base: Base = "auto",
+    json_: Json = False,
+    checkpoint: Checkpoint = "auto",
+) -> None:
+    """Find the heads and the step whose links agree best with known ones, and keep that in the run.
+
+    Parameters
+    ----------
+    run: str
+        The folder of a trained run that translates SRC into TGT.
+    src: str
+        Sentences for development, one a line.
+    tgt: str
+        Their translations.
+    gold: str
+        Their links, made by people or by `saccade align count`.
+    """
+    must_exist(src, tgt, gold)
+    must_be_run(run)
+    from saccade.align.attention import Words
+    from saccade.align.attention import search as search_readings
+    from saccade.api import load
+    from saccade.console import console
+
+    pairs, loaded = _pairs(src, tgt), load(run, checkpoint)
+    known = _links_of(gold, base, pairs)
+    found = search_readings(loaded.model, Words.of(loaded.codecs, pairs), known, loaded.recipe.decode.batch_tokens)
+    best, scores = found[0]
+    loaded.folder.store_reading(best, {"aer": scores.aer, "pairs": len(pairs), "checkpoint": loaded.checkpoint.name})
+    if json_:
+        print(json.dumps([reading.plain() | scores.plain() for reading, scores in found], indent=1))
+        return
+    for reading, each in found[:10]:
+        print(f"AER {each.aer:5.2f}  precision {each.precision:5.2f}  recall {each.recall:5.2f}  {reading}")
+    console().print(f"the first of {len(found)} is kept in {run}: saccade align and translate use it", markup=False)
+
+
+@align.command
+def score(
+    *, gold: Text, system: Text, gold_base: Base = "auto", system_base: Base = "auto", json_: Json = False
+) -> None:
+    """Score links against gold ones: alignment error rate, precision, recall, F1, in per cent.
+
+    Parameters
+    ----------
+    gold: str
+        Gold links, one line a pair; `1p2` is a link that is possible, but not sure.
+    system: str
+        Links to score.
+    """
+    must_exist(gold, system)
+    from saccade.measures.alignment import score_alignments
+
+    wanted = _links_of(gold, gold_base)
+    found = [each.possible for each in _links_of(system, system_base)]
+    if len(found) != len(wanted):
+        raise UsageError(f"{system} has {len(found):,} lines but {gold} has {len(wanted):,}")
+    scores = score_alignments(found, wanted)
+    if json_:
+        print(json.dumps(scores.plain(), indent=1))
+        return
+    print(f"AER {scores.aer:.2f}  precision {scores.precision:.2f}  recall {scores.recall:.2f}  F1 {scores.f1:.2f}")
+    print(
+        f"{scores.links:,} links against {scores.sure:,} sure and {scores.possible:,} possible, {len(wanted):,} pairs"
+    )
+
+
+@align.command
+def count(
+    *,
+    src: Text,
+    tgt: Text,
+    output: Out = "-",
+    symmetrise: Symmetrise | Literal["forward", "backward"] = "grow-diag-final-and",
+) -> None:
+    """Link words by counting which occur together (IBM Model 1, then an HMM), learned on the two files themselves.
+
+    Parameters
+    ----------
+    src: str
+        Sentences, one a line, words parted by spaces; plain or .gz.
+    tgt: str
+        Their translations.
+    output: str
+        Where to write; - is stdout.
+    symmetrise: str
+        How the links of both directions are made one; forward or backward: only one of them.
+    """
+    must_exist(src, tgt)
+    from saccade.align.statistical import align as align_by_counting
+    from saccade.align.symmetrise import SYMMETRISE
+    from saccade.console import console
+
+    pairs, screen = _pairs(src, tgt), console()
+    sides = [[source.lower().split() for source, _ in pairs], [target.lower().split() for _, target in pairs]]
+
+    def learned(name: str, reads: list[list[str]], writes: list[list[str]]) -> "list[Links]":
+        return align_by_counting(reads, writes, report=lambda line: screen.print(f"{name}: {line}", markup=False))
+
+    forward = learned("forward", *sides) if symmetrise != "backward" else []
+    backward = [_turned(links) for links in learned("backward", *sides[::-1])] if symmetrise != "forward" else []
+    if symmetrise in SYMMETRISE:
+        _write([SYMMETRISE[symmetrise](*both) for both in zip(forward, backward, strict=True)], output)
+    else:
+        _write(forward or backward, output)
+
+
+# ── what the commands share ───────────────────────────────────────────────────────────────────────
+
+
+def _pairs(src: str, tgt: str) -> list[tuple[str, str]]:
+    from saccade.lines import file_lines
+    from saccade.measures.pairs import paired
+
+    return paired([*file_lines(src)], [*file_lines(tgt)], src, tgt)
+
+
+def _links_of(name: str, base: str, pairs: Sequence[tuple[str, str]] | None = None) -> "list[Gold]":
+    """The links of a file; of these pairs, if they are given."""
+    from saccade.data.links import inside, parse_all
+    from saccade.lines import file_lines
+
+    found = parse_all(file_lines(name), name, None if base == "auto" else int(base))
+    if pairs is not None:
+        if len(found) != len(pairs):
+            raise UsageError(f"{name} has {len(found):,} lines, but there are {len(pairs):,} pairs")
+        for number, (each, (source, target)) in enumerate(zip(found, pairs, strict=True), 1):
+            inside(each.possible, len(source.split()), len(target.split()), f"{name}:{number}")
+    return found
+
+
+def _reading(run: "Run", layers: Sequence[int], heads: Sequence[int], flags: dict[str, str]) -> "Reading":
+    from dataclasses import replace
+
+    from saccade.align.attention import chosen
+
+    base = chosen(run.model, run.reading, layers, heads) if layers or heads else run.reading
+    return replace(base, **{name: value for name, value in flags.items() if value})
+
+
+def _turned(links: "Links") -> "Links":
+    return frozenset((source, target) for target, source in links)
+
+
+def _write(links: "Sequence[Links]", output: str) -> None:
+    from saccade.data.links import pharaoh
+    from saccade.lines import output as open_output
+
+    with open_output(output) as out:
+        for each in links:
+            print(pharaoh(each), file=out)

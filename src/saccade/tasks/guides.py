@@ -1,0 +1,75 @@
+"""Guided alignment: one head of one attention is told which source words belong to a target word (Chen et al. 2016;
+Garg et al. 2019). The links come with the training data (`links` of the source `pairs`)."""
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Literal, cast
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from saccade.config import Natural, NotNegative, Slot, nearest
+from saccade.data.batches import Batch
+from saccade.errors import DataError, Refusal
+from saccade.models.assemble import Model, attentions_to_source
+from saccade.notes import Part
+from saccade.shapes import Float
+
+LEAST = 1e-6  # weight of a place that was not looked at at all
+
+
+class Unguided:
+    """Attention is left to itself."""
+
+
+class GuidedHead:
+    """Adds `weight` × the cross-entropy between the given links and where a head looks, at the step whose input (or
+    output) is the word. `attention` is its name in the model, such as decoder.layers.1.memory; "" is the last but one
+    of those that look at the source, or the only one."""
+
+    name = "guide"
+
+    def __init__(
+        self,
+        *,
+        attention: str = "",
+        head: Natural = 0,
+        weight: NotNegative = 0.3,
+        step: Literal["input", "output"] = "input",
+    ):
+        self.chosen, self.head, self.weight = attention, head, weight
+        self.step: Literal["input", "output"] = step
+
+    def attention(self, model: Model) -> Part:
+        return cast(Part, model.get_submodule(self.path(model)))
+
+    def path(self, model: Model) -> str:
+        """The name of the attention, or a refusal that says which there are."""
+        there = attentions_to_source(model)
+        if not there:
+            raise Refusal("the decoder has no attention to the source that could be guided", ("guide",))
+        if self.chosen and self.chosen not in there:
+            raise Refusal(
+                f"there is no attention '{self.chosen}'" + nearest(self.chosen, there), ("guide", "attention")
+            )
+        path = self.chosen or last_but_one(there)
+        if self.head >= there[path]:
+            raise Refusal(f"{path} has heads 0 to {there[path] - 1}, got {self.head}", ("guide", "head"))
+        return path
+
+    def cost(self, weights: Float[Tensor, "B H T S"], batch: Batch) -> Float[Tensor, "B T"]:
+        if batch.links is None:
+            raise DataError("task.guide: the training pairs have no word links; give them with data.train.links = FILE")
+        links = batch.links
+        if self.step == "input":  # a word is the input one step after it was the output
+            links = F.pad(links, (0, 0, 1, 0))[:, :-1]
+        return -self.weight * (links * weights[:, self.head].clamp(min=LEAST).log()).sum(-1)
+
+
+def last_but_one(names: Iterable[str]) -> str:
+    """Where alignments are found most often (Garg et al. 2019); the only one, if there is one."""
+    return [*names][-2:][0]
+
+
+GUIDES: dict[str, Callable[..., Unguided | GuidedHead]] = {"none": Unguided, "head": GuidedHead}
+
+GuideSlot = Annotated[Callable[..., Unguided | GuidedHead], Slot(GUIDES)]

@@ -1,0 +1,236 @@
+"""Links read from attention: by hand where weights are made up, and from models of every kind."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from contracts.checks import shaken
+from saccade import api
+from saccade.align import attention
+from saccade.align.attention import Reading, Words, align, candidates, chosen, looks, search, usual
+from saccade.data.codecs import Codecs
+from saccade.data.links import Gold
+from saccade.data.tokenizers import Words as WordTokens
+from saccade.errors import RunError
+from saccade.models.assemble import Model, assemble
+from saccade.recipe import recipe_of
+from saccade.tasks.translation import Translation
+from saccade.training.progress import Silent
+
+NAME = "decoder.layers.0.memory"
+# "ab c" → "xy z": two pieces, one piece, the end; the target alike. Rows: what is looked at when <s>, x, y, z are read.
+AB_C_TO_XY_Z = Words([[[5, 6], [7]]], [[[8, 9], [10]]])
+WEIGHTS = torch.tensor(
+    [
+        # a    b    c   </s>
+        [0.1, 0.1, 0.7, 0.1],  # reads <s>, writes x
+        [0.3, 0.3, 0.4, 0.0],  # reads x, writes y: the two pieces of "ab" together outweigh "c"
+        [0.2, 0.2, 0.3, 0.3],  # reads y, writes z
+        [0.0, 0.1, 0.2, 0.7],  # reads z, writes </s>
+    ]
+)
+
+
+def links(step: attention.Step, end: attention.End, weights: Tensor = WEIGHTS) -> list[tuple[int, int]]:
+    maps = {NAME: weights[None, None]}
+    (found,) = attention._links(AB_C_TO_XY_Z, [0], maps, Reading(((NAME, 0),), step, end))
+    return sorted(found)
+
+
+def test_a_word_is_read_where_it_is_the_input() -> None:
+    # xy: .3+.3+.2+.2 for "ab" against .7 for "c"; z: .1 for "ab", .2 for "c", though the end has more
+    assert links("input", "ignore") == [(0, 0), (1, 1)]
+
+
+def test_a_word_is_read_where_it_is_the_output() -> None:
+    # xy: .2+.6 for "ab" against 1.1 for "c"; z: .4 against .3
+    assert links("output", "ignore") == [(0, 1), (1, 0)]
+
+
+def test_the_end_symbol_may_take_the_link() -> None:
+    assert links("input", "null") == [(0, 0)]
+
+
+def test_heads_are_averaged() -> None:
+    maps = {NAME: torch.stack([WEIGHTS, WEIGHTS.flip(1)])[None], "decoder.layers.1.memory": WEIGHTS[None, None]}
+    both = Reading(((NAME, 1), ("decoder.layers.1.memory", 0)))
+    (found,) = attention._links(AB_C_TO_XY_Z, [0], maps, both)
+    mean = (WEIGHTS + WEIGHTS.flip(1)) / 2
+    assert sorted(found) == links("input", "ignore", mean)
+
+
+def test_a_reading_survives_its_file() -> None:
+    reading = Reading(((NAME, 0), (NAME, 3)), "output", "null")
+    assert Reading.of(reading.plain()) == reading
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        None,
+        [],
+        {},
+        {"heads": [], "step": "input", "end": "null"},
+        {"heads": [["x", -1]], "step": "input", "end": "null"},
+        {"heads": [["x", "0"]], "step": "input", "end": "null"},
+        {"heads": [["x", 0]], "step": "sideways", "end": "null"},
+        {"heads": "x", "step": "input", "end": "null"},
+    ],
+)
+def test_what_is_no_reading_is_refused(stored: Any) -> None:
+    with pytest.raises(ValueError, match="is no reading"):
+        Reading.of(stored)
+
+
+# ── real models ──
+
+HEADS = {"heads": 2}
+BLOCK = {"self": HEADS, "memory": HEADS, "feed_forward": {"inner": 16}}
+GRU = {"kind": "recurrent", "cell": "gru"}
+MODELS: dict[str, dict[str, Any]] = {
+    "transformer": {"encoder": {"depth": 3, "block": BLOCK}, "decoder": {"depth": 3, "block": BLOCK}},
+    "additive": {"encoder": GRU, "decoder": GRU | {"memory": {"kind": "bare", "score": "additive"}}},
+    "coverage": {"encoder": GRU, "decoder": GRU | {"memory": {"kind": "bare", "score": "additive", "coverage": True}}},
+    "to recurrent": {"encoder": {"depth": 1, "block": BLOCK}, "decoder": GRU | {"memory": {"kind": "bare"}}},
+}
+PAIRS = [("a b c", "b a"), ("", "b"), ("c", "a b c b a"), ("a  b", " c "), ("b", "")]
+TOKENS = WordTokens().learn(["a b c"])
+CODECS = Codecs(TOKENS, TOKENS)
+
+
+def model_of(sides: dict[str, Any]) -> Model:
+    config = recipe_of({"model": {"dim": 16} | sides})
+    return shaken(assemble(config.model, TOKENS.size, TOKENS.size)).eval()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_target_word_gets_a_link_whatever_the_model(name: str) -> None:
+    model = model_of(MODELS[name])
+    words = Words.of(CODECS, PAIRS)
+    reading = usual(model, Translation())
+    for batch_tokens in (1, 4096):  # alone or together, the links are the same
+        found = dict(align(model, words, reading, batch_tokens))
+        assert [sorted({t for _, t in found[row]}) for row in range(5)] == [[0, 1], [], [0, 1, 2, 3, 4], [0], []]
+        assert all(s < len(source.split()) for row, (source, _) in enumerate(PAIRS) for s, _ in found[row])
+        assert found == dict(align(model, words, reading, 4096))
+
+
+def test_the_usual_reading_is_of_the_last_layer_but_one() -> None:
+    model = model_of(MODELS["transformer"])
+    assert usual(model, Translation()).heads == (("decoder.layers.1.memory", 0), ("decoder.layers.1.memory", 1))
+    assert usual(model_of(MODELS["additive"]), Translation()) == Reading((("decoder.memory", 0),), "output")
+
+
+def test_layers_and_heads_may_be_chosen() -> None:
+    model = model_of(MODELS["transformer"])
+    base = usual(model, Translation())
+    assert chosen(model, base, [0, 2], [1]).heads == (("decoder.layers.0.memory", 1), ("decoder.layers.2.memory", 1))
+    assert chosen(model, base, [], [1]).heads == (("decoder.layers.1.memory", 1),)
+    assert chosen(model, base, [2], []).heads == (("decoder.layers.2.memory", 0), ("decoder.layers.2.memory", 1))
+    with pytest.raises(RunError, match="--layer 3: the attentions to the source are 0 to 2"):
+        chosen(model, base, [3], [])
+    with pytest.raises(RunError, match=r"--head 2: decoder.layers.1.memory has heads 0 to 1"):
+        chosen(model, base, [], [2])
+
+
+def test_without_attention_there_is_nothing_to_read() -> None:
+    model = model_of({"encoder": GRU, "decoder": GRU | {"memory": "at_start"}})
+    with pytest.raises(RunError, match="has no attention to its source"):
+        usual(model, Translation())
+    with pytest.raises(RunError, match="has no attention to its source"):
+        next(looks(model, Words.of(CODECS, PAIRS), 4096))
+
+
+def test_the_search_finds_the_reading_that_made_the_links() -> None:
+    model = model_of(MODELS["transformer"])
+    pairs = [("a b c a", "b c a b"), ("c a b", "a b c c"), ("b a", "c b a")] * 3
+    words = Words.of(CODECS, pairs)
+    secret = Reading((("decoder.layers.2.memory", 1),), "output")
+    made = dict(align(model, words, secret, 4096))
+    found = search(model, words, [Gold(made[row], made[row]) for row in range(len(pairs))], 4096)
+    best = [reading for reading, scores in found if scores.aer == found[0][1].aer]
+    assert found[0][1].aer == pytest.approx(0)
+    assert secret in best
+    assert len(found) == len(candidates({f"decoder.layers.{layer}.memory": 2 for layer in range(3)})) == 40
+
+
+# ── guided: a head learns the links it is given ──
+
+WORDS = "one two three four five six seven eight"
+OTHERS = "un deux trois quatre cinq six sept huit"
+
+
+def write_corpus(folder: Path, rows: int) -> None:
+    """A dictionary whose sentences come out backwards, and their links."""
+    generator = torch.Generator().manual_seed(5)
+    english, french = WORDS.split(), OTHERS.split()
+    chosen = [
+        torch.randint(8, (int(torch.randint(3, 7, (), generator=generator)),), generator=generator) for _ in range(rows)
+    ]
+    (folder / "en").write_text("".join(" ".join(english[i] for i in row) + "\n" for row in chosen), "utf-8")
+    (folder / "fr").write_text("".join(" ".join(french[i] for i in row.flip(0)) + "\n" for row in chosen), "utf-8")
+    lines = (" ".join(f"{len(row) - 1 - t}-{t}" for t in range(len(row))) for row in chosen)
+    (folder / "links").write_text("".join(line + "\n" for line in lines), "utf-8")
+
+
+def guided(folder: Path, guide: Any, updates: int) -> dict[str, Any]:
+    text = {"kind": "pairs", "src": "en", "tgt": "fr"}
+    return {
+        "data": {"folder": str(folder), "train": text | {"links": "links"}, "dev": text, "tokenizer": "characters"},
+        "task": {"kind": "translation", "guide": guide},
+        "model": {"dim": 32} | MODELS["transformer"] | {"dropout": {"residual": 0.0, "embedding": 0.0}},
+        "train": {
+            "updates": updates,
+            "batch_tokens": 1000,
+            "schedule": {"kind": "linear", "rate": 0.005, "warmup": 20},
+            "validate_every": updates,
+            "log_every": 10,
+        },
+        "decode": {"search": "greedy"},
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("step", ["input", "output"])
+def test_a_guided_head_learns_the_links(step: str, tmp_path: Path) -> None:
+    write_corpus(tmp_path, 1000)
+    guide = {"kind": "head", "attention": "decoder.layers.2.memory", "head": 1, "step": step, "weight": 1.0}
+    run = api.train(guided(tmp_path, guide, 150), tmp_path / "run", report=Silent())
+    assert run.reading == Reading((("decoder.layers.2.memory", 1),), step)  # type: ignore[arg-type]
+    pairs = [("two five eight one", "un huit cinq deux"), ("six one two", "deux un six")]
+    assert run.align(pairs) == [frozenset({(3, 0), (2, 1), (1, 2), (0, 3)}), frozenset({(2, 0), (1, 1), (0, 2)})]
+    shown = run.folder.metrics.read_text("utf-8")
+    assert '"guide"' in shown, "the log names the loss"
+    again = run.align(pairs, Reading((("decoder.layers.0.memory", 0),)))
+    assert again != run.align(pairs), "another head was not told"
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Callable[[Any], str]:
+    def message(guide: Any) -> str:
+        write_corpus(tmp_path, 5)
+        with pytest.raises(Exception, match=r"guide") as caught:
+            recipe_of(guided(tmp_path, guide, 1))
+        return str(caught.value)
+
+    return message
+
+
+def test_a_guide_for_what_is_not_there_is_refused(refused: Callable[[Any], str]) -> None:
+    assert "task.guide.attention: there is no attention 'decoder.layers.7.memory'; did you mean" in refused(
+        {"kind": "head", "attention": "decoder.layers.7.memory"}
+    )
+    assert "task.guide.head: decoder.layers.1.memory has heads 0 to 1, got 2" in refused({"kind": "head", "head": 2})
+
+
+def test_a_guide_without_links_says_what_is_missing(tmp_path: Path) -> None:
+    write_corpus(tmp_path, 20)
+    recipe = guided(tmp_path, {"kind": "head"}, 2)
+    recipe["data"]["train"].pop("links")
+    with pytest.raises(Exception, match=r"task.guide: the training pairs have no word links"):
+        api.train(recipe, tmp_path / "run", report=Silent())

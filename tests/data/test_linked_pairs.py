@@ -1,0 +1,59 @@
+"""Pairs with their word alignment in a third file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from saccade.data.batches import Corpus
+from saccade.data.sources import Fault, Pair, load
+from saccade.data.sources.pairs import Pairs
+from saccade.errors import DataError
+
+
+def linked(folder: Path, links: str, src: str = "a b\nc\n", tgt: str = "x\ny z\n") -> Pairs:
+    for name, text in (("src", src), ("tgt", tgt), ("links", links)):
+        (folder / name).write_text(text, "utf-8")
+    return Pairs(folder, src="src", tgt="tgt", links="links")
+
+
+def test_every_pair_has_its_links(tmp_path: Path) -> None:
+    source = linked(tmp_path, "0-0 1-0\n\n")
+    assert [*source.rows()] == [
+        Pair("a b", "x", "src:1", frozenset({(0, 0), (1, 0)})),
+        Pair("c", "y z", "src:2", frozenset()),
+    ]
+    assert [*source.files()] == ["src", "tgt", "links"]
+
+
+@pytest.mark.parametrize(
+    ("links", "reason"),
+    [
+        ("0-0\n0-2\n", "links:2: 0-2 links a word that is not there: there are 1 and 2, from 0"),
+        ("0-0\n0=1\n", "links:2: '0=1' is not a link; write source-target"),
+        ("0-0\n", "src:2: has no partner: links has 1 lines but src has 2"),
+        ("0-0\n0-0\n0-0\n0-0\n", "links:3: has no partner: src has 2 lines but links has 4"),
+    ],
+)
+def test_bad_links_are_named(tmp_path: Path, links: str, reason: str) -> None:
+    with pytest.raises(DataError) as caught:
+        load(linked(tmp_path, links), skip_bad=False)
+    assert reason in str(caught.value)
+
+
+def test_a_bad_pair_stays_one_fault(tmp_path: Path) -> None:
+    source = linked(tmp_path, "0-0\n0-0\n")
+    (tmp_path / "src").write_bytes(b"\xff\nc\n")
+    found = [*source.rows()]
+    assert isinstance(found[0], Fault)
+    assert found[1] == Pair("c", "y z", "src:2", frozenset({(0, 0)}))
+
+
+def test_a_batch_says_how_much_an_output_belongs_to_a_place() -> None:
+    links = [np.array([[0, 1], [1, 1]]), np.zeros((0, 2), dtype=np.int32)]
+    batch = Corpus([[5, 6, 7], [5]], [[8, 9], [8]], links=links).batch([0, 1])
+    assert batch.links is not None
+    assert batch.links.shape == (2, 3, 4)  # outputs and sources with their ends
+    assert batch.links[0].tolist() == [[0, 0, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 0, 0]]
+    assert not batch.links[1].any()
+    assert Corpus([[5]], [[8]]).batch([0]).links is None
