@@ -27,7 +27,7 @@ $(VENV)/bin/python:
 # torch goes first and alone: with it pinned and present, nothing later asks for another build of it
 $(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt torch numpy
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[serve]'
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed
@@ -35,6 +35,8 @@ $(VENV)/installed-test: $(VENV)/installed
 	@if ! command -v chromium >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		apt-get update --quiet=2 && apt-get install --quiet=2 --yes chromium >/dev/null \
 		|| echo "chromium could not be installed: the browser tests will not run"; fi
+	@$(BIN)/npm ci --prefix tests/serve/clients --silent --no-audit --no-fund --ignore-scripts \
+		|| echo "npm could not fetch the clients of others: their tests will not run"
 	touch $@
 
 clean:

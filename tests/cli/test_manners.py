@@ -49,6 +49,14 @@ WITHOUT_TORCH = {
     "a flag without a value": (["train", "demo", "--set", "train.updates"], 2, "expected KEY=VALUE"),
     "a folder that is no run": (["translate", "nowhere"], 2, "nowhere: is not a run"),
     "view without a sentence": (["view", "r"], 2, "view needs a sentence"),
+    "align --help": (["align", "--help"], 0, "--symmetrise"),
+    "align with half": (["align", "r", "--src", "f"], 2, "--tgt"),
+    "align of a missing file": (["align", "score", "--gold", "nope", "--system", "nope"], 2, "nope: there is no such"),
+    "report --help": (["report", "--help"], 0, "--quick"),
+    "serve --help": (["serve", "--help"], 0, "--port"),
+    "serve without a run": (["serve"], 2, "saccade serve RUN"),
+    "serve of what is no run": (["serve", "nowhere"], 2, "nowhere: is not a run"),
+    "view of a missing file": (["view", "r", "--file", "nope"], 2, "nope: there is no such file"),
     "view of two with one target": (["view", "r", "a", "b", "--target", "c"], 2, "--target belongs to one sentence"),
 }
 

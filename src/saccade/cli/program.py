@@ -20,6 +20,8 @@ saccade demo                         train on generated dates, see the attention
 saccade train recipe.toml            train your own; the same command goes on
 
 saccade translate runs/recipe FILE   one line in, one line out; so do tag and classify
+
+saccade serve runs/recipe            a page and an API to translate with
 """
 
 

@@ -2,7 +2,7 @@
 Translate, evaluate, serve and study use it alike, whatever computes behind it."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -50,12 +50,22 @@ class Engine(Protocol):
     an empty output. `in_order` puts them in the order of the sources.
 
     `prefixes` are texts that the outputs must begin with. `first` is the number of the first source in the whole
-    input, so that what is drawn for a line does not depend on how the lines were grouped.
+    input, so that what is drawn for a line does not depend on how the lines were grouped. `going` is asked before each
+    step; once it says no, the search ends with `Abandoned`.
     """
 
     def find(
-        self, sources: Sequence[str], decode: DecodeConfig, prefixes: Sequence[str] | None = None, first: int = 0
+        self,
+        sources: Sequence[str],
+        decode: DecodeConfig,
+        prefixes: Sequence[str] | None = None,
+        first: int = 0,
+        going: Callable[[], bool] = lambda: True,
     ) -> Iterator[tuple[int, list[Output]]]: ...
+
+
+class Abandoned(Exception):
+    """Nobody waits for the rest of a search any more."""
 
 
 def in_order(found: Iterable[tuple[int, list[Output]]]) -> Iterator[list[Output]]:
@@ -72,14 +82,16 @@ def in_order(found: Iterable[tuple[int, list[Output]]]) -> Iterator[list[Output]
 class ModelWriter:
     """A model as a search sees it."""
 
-    def __init__(self, model: Model):
+    def __init__(self, model: Model, going: Callable[[], bool] = lambda: True):
         assert model.decoder is not None
-        self.decoder, self.head = model.decoder, model.head
+        self.decoder, self.head, self._going = model.decoder, model.head, going
 
     def start(self, memory: Memory, rows: int) -> Any:
         return self.decoder.start(memory, rows)
 
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+        if not self._going():
+            raise Abandoned
         hidden, state = self.decoder.step(tokens[:, None], state)
         log_probs = self.head.log_probs(hidden[:, -1])
         if not bool(log_probs[:, 0].isfinite().all()):  # one is enough: a softmax spreads what is not finite
@@ -97,7 +109,12 @@ class TorchEngine:
         self.model, self.source, self.target = model, source, target
 
     def find(
-        self, sources: Sequence[str], decode: DecodeConfig, prefixes: Sequence[str] | None = None, first: int = 0
+        self,
+        sources: Sequence[str],
+        decode: DecodeConfig,
+        prefixes: Sequence[str] | None = None,
+        first: int = 0,
+        going: Callable[[], bool] = lambda: True,
     ) -> Iterator[tuple[int, list[Output]]]:
         if prefixes is not None and len(prefixes) != len(sources):
             raise DataError(f"{len(prefixes)} prefixes do not go with {len(sources)} sources")
@@ -110,17 +127,23 @@ class TorchEngine:
         was_training = self.model.training
         self.model.eval()
         try:  # the longest first, so that no worker is left alone with them
-            work = partial(self._find_batch, corpus, search=search, decode=decode, first=first)
+            work = partial(self._find_batch, corpus, search=search, decode=decode, first=first, going=going)
             yield from chain.from_iterable(side_by_side(work, batches[::-1]))
         finally:
             self.model.train(was_training)
 
     @torch.inference_mode()
     def _find_batch(
-        self, corpus: Corpus, rows: list[int], search: Search, decode: DecodeConfig, first: int
+        self,
+        corpus: Corpus,
+        rows: list[int],
+        search: Search,
+        decode: DecodeConfig,
+        first: int,
+        going: Callable[[], bool],
     ) -> list[tuple[int, list[Output]]]:
         source = Side.of([np.append(corpus.source(row), END) for row in rows])
-        writer = ModelWriter(self.model)
+        writer = ModelWriter(self.model, going)
         places = writer.decoder.longest or math.inf
         longest = [int(min(decode.ratio * len(corpus.source(row)) + decode.extra + 1, places)) for row in rows]
         rules = Rules.of(longest, [corpus.target(row).tolist() for row in rows])

@@ -1,0 +1,80 @@
+"""Every limit and time-out of the service, in one place. None of them is off."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+Count = Annotated[int, Parameter(validator=Number(gte=1))]
+Natural = Annotated[int, Parameter(validator=Number(gte=0))]
+Seconds = Annotated[float, Parameter(validator=Number(gt=0, lt=86400))]
+Names = Annotated[tuple[str, ...], Parameter(negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Settings:
+    """What the service allows. Times are in seconds."""
+
+    host: str = "127.0.0.1"
+    "Address to listen on. Others than this machine's own want --api-keys or --insecure."
+    port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 5000
+    "Port to listen on; 0 takes a free one."
+    api_keys: str = ""
+    "A file of keys, one a line, of which requests must send one. SACCADE_API_KEY may hold one as well."
+    insecure: Annotated[bool, Parameter(negative="")] = False
+    "Let anyone who can reach the address translate."
+    allowed_host: Names = ()
+    "A name this service is reached by, beside localhost and bare addresses. May be repeated."
+    cors: Names = ()
+    "An origin, such as https://example.org, whose pages may call; * is all. May be repeated."
+
+    deadline: Seconds = 30.0
+    "A request is answered within this time, if only with 503."
+    grace: Seconds = 30.0
+    "After SIGTERM, requests in flight have this time to end."
+    stall: Seconds = 60.0
+    "/livez fails when a model has not moved for so long."
+
+    batch: Count = 32
+    "Sentences translated together, at most."
+    batch_time: Seconds = 1.0
+    "A batch that would last longer is made smaller, because whoever comes next must wait for it."
+    batch_wait: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.005
+    "How long an idle model waits for more sentences to translate together."
+    queue: Count = 1000
+    "Sentences that may wait."
+    longest_wait: Seconds = 3.0
+    "No more requests are taken while the work that waits would last longer than this."
+
+    characters: Count = 20_000
+    "Longest text of a request, all its parts together."
+    texts: Count = 256
+    "Most texts in a request."
+    tokens: Count = 200
+    "A longer sentence is cut at the best place."
+    alternatives: Natural = 8
+    "Most alternatives a request may ask for."
+    attention_characters: Natural = 500
+    "Longest text whose attention is sent."
+
+    body: Count = 1_000_000
+    "Bytes of a request's body."
+    bodies: Count = 64_000_000
+    "Bytes of all bodies that are held at a time."
+    header: Annotated[int, Parameter(validator=Number(gte=256))] = 16_384
+    "Bytes of a request's head."
+    connections: Count = 500
+    "Connections that are open at a time."
+    header_timeout: Seconds = 10.0
+    "A request's head must come within this time."
+    body_timeout: Seconds = 20.0
+    "A request's body must come within this time."
+    write_timeout: Seconds = 30.0
+    "An answer must be read within this time."
+    keep_alive: Seconds = 15.0
+    "An idle connection is closed after this time."
+
+
+DEFAULTS = Settings()
