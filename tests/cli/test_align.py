@@ -115,7 +115,9 @@ def test_words_are_linked_by_counting(call: Call, tmp_path: Path) -> None:
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs), "utf-8")
     said = call("align", "count", "--src", tmp_path / "src", "--tgt", tmp_path / "tgt")
     assert said.code == 0, said.err
-    assert said.out.split("\n")[:3] == ["0-0 1-1", "0-0 1-2 2-1", "0-0 1-1"]
+    first, second, third = (parse(line, "out").sure for line in said.out.split("\n")[:3])
+    assert first == third == {(0, 0), (1, 1)}
+    assert {(0, 0), (1, 2)} <= second  # "blue" is "bleue", though it stands elsewhere
     for one in ("forward", "backward"):
         said = call("align", "count", "--src", tmp_path / "src", "--tgt", tmp_path / "tgt", "--symmetrise", one)
         assert said.out.count("\n") == len(pairs)
