@@ -3,8 +3,8 @@
 DATA holds tatoeba/fra-eng.zip (English-French sentence pairs of tatoeba.org, as manythings.org packs them) and
 align/gold/enfr.src-tgt (the text of 447 Hansard pairs with gold links: Och & Ney 2000; Mihalcea & Pedersen 2003). OUT gets
 
-    train.en train.fr   Tatoeba, then the text of the gold pairs, without their links
-    dev.en dev.fr       Tatoeba, other English sentences than those of training
+    pairs.en pairs.fr   Tatoeba, then the text of the gold pairs, without their links
+    dev.en dev.fr       Tatoeba, other English sentences than those of pairs
     gold.en gold.fr     the text of the gold pairs
 
 All of it is lower-cased and cut into words as the gold text is, where contractions are written out ("du" is "de le").
@@ -82,7 +82,7 @@ def main(data: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     parts = tatoeba(data / "tatoeba" / "fra-eng.zip")
     aligned = gold(data / "align" / "gold" / "enfr.src-tgt")
-    write(out, "train", parts["train"] + aligned)
+    write(out, "pairs", parts["train"] + aligned)
     write(out, "dev", parts["dev"])
     write(out, "gold", aligned)
 

@@ -161,10 +161,13 @@ class Run:
     def align(self, pairs: Sequence[tuple[str, str]], reading: Reading | None = None) -> list[Links]:
         """Which words of each source and target belong together, read from attention: the `reading` that was searched
         for (`saccade align search`), or the usual one, if none is given. Words are what white space parts."""
-        words = Words.of(self.codecs, pairs)
-        found = align(self.model, words, reading or self.reading, self.recipe.decode.batch_tokens)
-        links = dict(track(found, len(pairs), "aligning"))
+        links = dict(self.aligned(pairs, reading))
         return [links[row] for row in range(len(pairs))]
+
+    def aligned(self, pairs: Sequence[tuple[str, str]], reading: Reading | None = None) -> Iterator[tuple[int, Links]]:
+        """The number of each pair and its links, as they are found."""
+        words = Words.of(self.codecs, pairs)
+        return align(self.model, words, reading or self.reading, self.recipe.decode.batch_tokens)
 
     @cached_property
     def reading(self) -> Reading:

@@ -1,8 +1,8 @@
 """A hidden Markov model of word order (Vogel, Ney & Tillmann 1996; Och & Ney 2003): where in the source the next target
 word comes from depends on how far that is from where the last one came from.
 
-The places of a sentence are its start, 0, and its words, 1 to S. A target word comes from a word, by a jump, or from the
-empty word, and then the place stays as it was. After the last target word there is a jump to the end, S + 1.
+The places of a source sentence are its start, 0, and its words, 1 to S. A target word comes from a word, by a jump, or
+from the empty word, and then the place stays as it was. After the last target word there is a jump to the end, S + 1.
 """
 
 import numpy as np

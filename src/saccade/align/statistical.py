@@ -1,10 +1,10 @@
-"""Words linked by counting which occur together, one direction at a time: IBM Model 1 (Brown et al. 1993) to begin with,
-then an HMM (`hmm.py`) with fertilities, which say how many target words a source word becomes.
+"""Words linked by counting which occur together, one direction at a time: first IBM Model 1 (Brown et al. 1993), then an
+HMM (`hmm.py`) with fertilities, which say how many target words a source word becomes.
 
-What is learned is where each target word comes from; everything else is counted from that. How likely a source word
-becomes a target word is judged by how often the two were linked *elsewhere*: what a place itself has said does not count
-for it (collapsed variational Bayes; Asuncion et al. 2009). So a rare word cannot explain whatever stands opposite to it,
-the known weakness of plain EM; samplers such as that of Östling & Tiedemann (2016) have the same strength.
+What is learned is where each target word comes from, its origins; everything else is counted from them. How likely a
+source word becomes a target word is judged by how often the two were linked *elsewhere*: what a place itself has said
+does not count for it (collapsed variational Bayes; Asuncion et al. 2009). So a rare word cannot explain whatever stands
+opposite to it, the known weakness of plain EM. The sampler of Östling & Tiedemann (2016) owes its strength to the same.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -56,14 +56,14 @@ class Group:
 
 
 class Places:
-    """Every target word beside every source word of its pair, in flat arrays, and which entry of the lexicon each is."""
+    """Every target word beside every source word of its pair, all in flat arrays. Each is an entry of the lexicon."""
 
     def __init__(self, sources: Sentences, targets: Sentences):
         source, source_lengths, self.source_words = _numbered(sources)
         target, target_lengths, target_words = _numbered(targets)
         shapes = np.stack([target_lengths, source_lengths + 1], 1)
         self.groups: list[Group] = []
-        self.entries = np.empty(int(shapes[(target_lengths > 0) & (source_lengths > 0)].prod(1).sum()), np.int32)
+        self.entries = np.empty(int(shapes[source_lengths > 0].prod(1).sum()), np.int32)
         found, first = [], 0
         for rows in _of_equal_shape(shapes):
             empty = np.zeros((len(rows), 1), np.int64)
@@ -117,10 +117,12 @@ def _links(places: Places, origins: np.ndarray, pairs: int) -> list[Links]:
 
 
 def model1(places: Places, origins: np.ndarray) -> None:
-    """Every source word is as likely as every other, the empty one included."""
+    """Every source word of the sentence is as likely as every other."""
     lexicon = Lexicon(places, origins)
     for group in places.groups:
         chances = lexicon.translations(group)
+        chances[:, :, 0] *= hmm.EMPTY
+        chances[:, :, 1:] *= (1 - hmm.EMPTY) / (group.shape[2] - 1)
         chances /= chances.sum(2, keepdims=True)
         origins[group.span] = chances.ravel()
 

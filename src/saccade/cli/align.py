@@ -75,9 +75,9 @@ def attention(
     flags = {"step": step, "end": end}
     loaded = [load(folder, checkpoint) for folder in (run, back) if folder]
     readings = [_reading(each, layer, head, flags) for each in loaded]
-    links = loaded[0].align(pairs, readings[0])
+    links = _aligned(loaded[0], pairs, readings[0])
     if back:
-        turned = loaded[1].align([(target, source) for source, target in pairs], readings[1])
+        turned = _aligned(loaded[1], [(target, source) for source, target in pairs], readings[1])
         links = [SYMMETRISE[symmetrise](one, _turned(other)) for one, other in zip(links, turned, strict=True)]
     _write(links, output)
 
@@ -227,6 +227,13 @@ def _reading(run: "Run", layers: Sequence[int], heads: Sequence[int], flags: dic
 
     base = chosen(run.model, run.reading, layers, heads) if layers or heads else run.reading
     return replace(base, **{name: value for name, value in flags.items() if value})
+
+
+def _aligned(run: "Run", pairs: Sequence[tuple[str, str]], reading: "Reading") -> "list[Links]":
+    from saccade.console import track
+
+    links = dict(track(run.aligned(pairs, reading), len(pairs), "aligning"))
+    return [links[row] for row in range(len(pairs))]
 
 
 def _turned(links: "Links") -> "Links":

@@ -39,7 +39,8 @@ class Fields:
         return [_text(key, item) for item in (value if many else [value])], many
 
     def text(self, key: str, default: str | None = None) -> str:
-        value = self._values.get(key) or default
+        value = self._values.get(key)
+        value = default if value is None or value == "" else value
         if value is None:
             raise Refused(400, f"Invalid request: missing {key} parameter")
         return _text(key, value)
@@ -114,6 +115,7 @@ _GUESS = {
     "required": ["confidence", "language"],
     "properties": {"confidence": {"type": "integer"}, "language": _STRING},
 }
+_KEY = {"description": "A string, where a key is needed; else whatever a client sends."}
 _STRINGS = {"type": "array", "items": _STRING}
 TRANSLATE = {
     "type": "object",
@@ -122,9 +124,9 @@ TRANSLATE = {
         "q": {"anyOf": [_STRING, _STRINGS]},
         "source": {**_STRING, "description": "A language's code, or auto."},
         "target": _STRING,
-        "format": {"type": "string", "enum": ["text", "html"]},
-        "alternatives": {"type": "integer", "minimum": 0},
-        "api_key": _STRING,
+        "format": {"type": ["string", "null"], "enum": ["text", "html", "", None]},
+        "alternatives": {"type": ["integer", "null"], "minimum": 0},
+        "api_key": _KEY,
     },
 }
 TRANSLATED = {
@@ -136,7 +138,7 @@ TRANSLATED = {
         "alternatives": {"anyOf": [_STRINGS, {"type": "array", "items": _STRINGS}]},
     },
 }
-DETECT = {"type": "object", "required": ["q"], "properties": {"q": {"anyOf": [_STRING, _STRINGS]}, "api_key": _STRING}}
+DETECT = {"type": "object", "required": ["q"], "properties": {"q": {"anyOf": [_STRING, _STRINGS]}, "api_key": _KEY}}
 DETECTED = {"type": "array", "items": _GUESS}
 
 

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any
 
-from saccade.align.attention import Words, align
 from saccade.api import Run, search_settings
 from saccade.config import build, plain
 from saccade.decode.engine import DecodeConfig, Output, in_order
@@ -63,13 +62,10 @@ class Model:
 
     def links(self, source: str, target: str) -> list[tuple[int, int]] | None:
         """Which word of the source belongs to which of the target; nothing if the model has no attention to say it."""
-        run = self._run
-        if not attentions_to_source(run.model):
+        if not attentions_to_source(self._run.model):
             return None
-        words = Words.of(run.codecs, [(source, target)])
         with self._doors.alone():
-            found = dict(align(run.model, words, run.reading, run.recipe.decode.batch_tokens))
-        return sorted(found.get(0, ()))
+            return sorted(self._run.align([(source, target)])[0])
 
     def attention(self, source: str, target: str) -> dict[str, Any]:
         """What the viewer shows."""
