@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -12,12 +13,14 @@ from contracts.checks import shaken
 from saccade import api
 from saccade.align import attention
 from saccade.align.attention import Reading, Words, align, candidates, chosen, looks, search, usual
+from saccade.data.batches import Corpus
 from saccade.data.codecs import Codecs
 from saccade.data.links import Gold
 from saccade.data.tokenizers import Words as WordTokens
 from saccade.errors import RunError
 from saccade.models.assemble import Model, assemble
 from saccade.recipe import recipe_of
+from saccade.tasks.guides import GuidedHead
 from saccade.tasks.translation import Translation
 from saccade.training.progress import Silent
 
@@ -194,6 +197,17 @@ def guided(folder: Path, guide: Any, updates: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize(("step", "told"), [("output", [[0, 0, 1], [0.5, 0.5, 0]]), ("input", [[0, 0, 0], [0, 0, 1]])])
+def test_a_guide_costs_what_the_links_say(step: Any, told: list[list[float]]) -> None:
+    """One target word, linked to both source words, and the end: what is not linked belongs to the end."""
+    links = [np.array([[0, 1], [1, 1]])]  # output 1; output 0 has none
+    batch = Corpus([[5, 6]], [[8, 9]], links=links).batch([0])
+    weights = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.6, 0.2, 0.2]]])
+    cost = GuidedHead(head=1, weight=2.0, step=step).cost(torch.stack([torch.rand(1, 3, 3), weights], 1), batch)
+    wanted = -2.0 * (torch.tensor(told) * weights[0, :2].log()).sum(-1)
+    assert cost[0, :2].tolist() == pytest.approx(wanted.tolist())
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("step", ["input", "output"])
@@ -201,7 +215,7 @@ def test_a_guided_head_learns_the_links(step: str, tmp_path: Path) -> None:
     write_corpus(tmp_path, 1000)
     guide = {"kind": "head", "attention": "decoder.layers.2.memory", "head": 1, "step": step, "weight": 1.0}
     run = api.train(guided(tmp_path, guide, 150), tmp_path / "run", report=Silent())
-    assert run.reading == Reading((("decoder.layers.2.memory", 1),), step)  # type: ignore[arg-type]
+    assert run.reading == Reading((("decoder.layers.2.memory", 1),), step, "null")  # type: ignore[arg-type]
     pairs = [("two five eight one", "un huit cinq deux"), ("six one two", "deux un six")]
     assert run.align(pairs) == [frozenset({(3, 0), (2, 1), (1, 2), (0, 3)}), frozenset({(2, 0), (1, 1), (0, 2)})]
     shown = run.folder.metrics.read_text("utf-8")

@@ -112,7 +112,7 @@ def usual(model: Model, task: Translation) -> Reading:
     """The reading of a run for which none was searched: the head that was guided; else all heads of the last but one
     attention, at the step whose output is the word (in shallow models the better guess)."""
     for guide in task.penalties:
-        return Reading(((guide.path(model), guide.head),), guide.step)
+        return Reading(((guide.path(model), guide.head),), guide.step, "null")
     there = attentions_to_source(model)
     if not there:
         raise RunError(NO_ATTENTION)

@@ -1,5 +1,5 @@
-"""Words linked by counting which occur together, one direction at a time: first IBM Model 1 (Brown et al. 1993), then an
-HMM (`hmm.py`) with fertilities, which say how many target words a source word becomes.
+"""Words linked by counting which occur together, one direction at a time: first IBM Model 1 (Brown et al. 1993), then
+an HMM (`hmm.py`) with fertilities, which say how many target words a source word becomes.
 
 What is learned is where each target word comes from, its origins; everything else is counted from them. How likely a
 source word becomes a target word is judged by how often the two were linked *elsewhere*: what a place itself has said
@@ -38,7 +38,8 @@ def align(
     jumps = hmm.Jumps.unseen()
     for number in range(1, ROUNDS + 1):
         say(f"HMM, round {number} of {ROUNDS}")
-        jumps = hidden_markov(places, origins, jumps, fertility)
+        # equal words of a sentence share their target words until order parts them: only then may they have too many
+        jumps = hidden_markov(places, origins, jumps, fertility and number > 1)
     return _links(places, origins, len(sources))
 
 
@@ -101,7 +102,7 @@ def _of_equal_shape(shapes: np.ndarray) -> Iterator[np.ndarray]:
 def _cut(flat: np.ndarray, lengths: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Sentences of one length, side by side."""
     starts = np.cumsum(lengths)[rows] - lengths[rows]
-    return flat[starts[:, None] + np.arange(lengths[rows[0]])]
+    return flat[starts[:, None] + np.arange(int(lengths[rows[0]]))]
 
 
 def _links(places: Places, origins: np.ndarray, pairs: int) -> list[Links]:

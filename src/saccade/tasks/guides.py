@@ -4,11 +4,12 @@ Garg et al. 2019). The links come with the training data (`links` of the source 
 from collections.abc import Callable, Iterable
 from typing import Annotated, Literal, cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.config import Natural, NotNegative, Slot, nearest
-from saccade.data.batches import Batch
+from saccade.data.batches import Batch, Side
 from saccade.errors import DataError, Refusal
 from saccade.models.assemble import Model, attentions_to_source
 from saccade.notes import Part
@@ -23,8 +24,8 @@ class Unguided:
 
 class GuidedHead:
     """Adds `weight` × the cross-entropy between the given links and where a head looks, at the step whose input (or
-    output) is the word. `attention` is its name in the model, such as decoder.layers.1.memory; "" is the last but one
-    of those that look at the source, or the only one."""
+    output) is the word; a word without links should look at the end symbol. `attention` is its name in the model, such
+    as decoder.layers.1.memory; "" is the last but one of those that look at the source, or the only one."""
 
     name = "guide"
 
@@ -59,7 +60,7 @@ class GuidedHead:
     def cost(self, weights: Float[Tensor, "B H T S"], batch: Batch) -> Float[Tensor, "B T"]:
         if batch.links is None:
             raise DataError("task.guide: the training pairs have no word links; give them with data.train.links = FILE")
-        links = batch.links
+        links = _or_end(batch.links, batch.source)
         if self.step == "input":  # a word is the input one step after it was the output
             links = F.pad(links, (0, 0, 1, 0))[:, :-1]
         return -self.weight * (links * weights[:, self.head].clamp(min=LEAST).log()).sum(-1)
@@ -68,6 +69,14 @@ class GuidedHead:
 def last_but_one(names: Iterable[str]) -> str:
     """Where alignments are found most often (Garg et al. 2019); the only one, if there is one."""
     return [*names][-2:][0]
+
+
+def _or_end(links: Float[Tensor, "B T S"], source: Side) -> Float[Tensor, "B T S"]:
+    """The links; what has none belongs to the source's end."""
+    rows, places = source.values.shape[:2]
+    lengths = torch.full((rows,), places) if source.keep is None else source.keep.sum(-1)
+    end = F.one_hot(lengths - 1, places).to(links.dtype)
+    return links + (links.sum(-1, keepdim=True) == 0) * end[:, None]
 
 
 GUIDES: dict[str, Callable[..., Unguided | GuidedHead]] = {"none": Unguided, "head": GuidedHead}
