@@ -14,14 +14,12 @@ run; Saccade and fast_align always say the same.
 
 import argparse
 import json
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,49 +28,29 @@ from saccade.align.symmetrise import SYMMETRISE
 from saccade.data.links import Gold, Links, parse_all
 from saccade.measures.alignment import score_alignments
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "recipes" / "alignment"))
+import prepare  # pyright: ignore[reportMissingImports]
+
 Words = list[list[str]]
+Pair = tuple[list[str], list[str]]
 Both = tuple[list[Links], list[Links]]  # forward and backward, each as (source word, target word)
 Aligner = Callable[[Words, Words], Both]
 
-# ── the words ─────────────────────────────────────────────────────────────────────────────────────
-
-# The gold text writes French without elisions and contractions: "le opposition", "de le député".
-ELIDED = {"l": "le", "d": "de", "j": "je", "m": "me", "t": "te", "s": "se", "n": "ne", "c": "ce"}
-ELIDED |= {f"{start}qu": f"{start}que" for start in ("", "jus", "lors", "puis", "quoi")}
-MERGED = {"du": "de le", "des": "de les", "au": "à le", "aux": "à les"}
-ELISION, CONTRACTION = (re.compile(rf"\b({'|'.join(words)}){end}") for words, end in ((ELIDED, "'"), (MERGED, r"\b")))
+# ── the words, cut as in the recipe ───────────────────────────────────────────────────────────────
 
 
-def french(text: str) -> list[str]:
-    text = ELISION.sub(lambda found: ELIDED[found[1]] + " ", _plain(text)).replace("aujourd'hui", "aujourd' hui")
-    return CONTRACTION.sub(lambda found: MERGED[found[1]], _signs_apart(text)).split()
+def tatoeba(folder: Path) -> list[Pair]:
+    return [_split(pair) for pair in prepare.tatoeba(folder / "tatoeba" / "fra-eng.zip")["train"]]
 
 
-def english(text: str) -> list[str]:
-    text = _plain(text).replace("can't", "cannot").replace("won't", "will not").replace("n't", " not")
-    return _signs_apart(re.sub(r"(?<=\w)('(?:s|ll|re|ve|d|m))\b", r" \1", text)).split()
+def gold_pairs(folder: Path, name: str) -> tuple[list[Pair], list[Gold]]:
+    gold = (folder / "align" / "gold" / f"{name}.gold").read_text("utf-8").rstrip("\n").split("\n")
+    pairs = prepare.gold(folder / "align" / "gold" / f"{name}.src-tgt")
+    return [_split(pair) for pair in pairs], parse_all(gold, f"{name}.gold")
 
 
-def _plain(text: str) -> str:
-    return text.lower().replace("’", "'")
-
-
-def _signs_apart(text: str) -> str:
-    return re.sub(r"([^\w\s'])", r" \1 ", text)
-
-
-def tatoeba(path: Path) -> Iterator[tuple[list[str], list[str]]]:
-    with zipfile.ZipFile(path) as archive:
-        for line in archive.read("fra.txt").decode("utf-8").rstrip("\n").split("\n"):
-            first, second, *_ = line.split("\t")
-            yield english(first), french(second)
-
-
-def gold_pairs(folder: Path, name: str) -> tuple[list[tuple[list[str], list[str]]], list[Gold]]:
-    lines = (folder / f"{name}.src-tgt").read_text("utf-8").lower().rstrip("\n").split("\n")
-    sides = [line.split("|||") for line in lines]
-    gold = (folder / f"{name}.gold").read_text("utf-8").rstrip("\n").split("\n")
-    return [(source.split(), target.split()) for source, target in sides], parse_all(gold, f"{name}.gold")
+def _split(pair: tuple[str, str]) -> Pair:
+    return pair[0].split(), pair[1].split()
 
 
 # ── the systems ───────────────────────────────────────────────────────────────────────────────────
@@ -134,7 +112,7 @@ def systems() -> dict[str, Aligner]:
 # ── the comparison ────────────────────────────────────────────────────────────────────────────────
 
 
-def compare(pairs: Sequence[tuple[list[str], list[str]]], gold: Sequence[Gold]) -> dict[str, dict[str, Any]]:
+def compare(pairs: Sequence[Pair], gold: Sequence[Gold]) -> dict[str, dict[str, Any]]:
     """Of each system: the seconds it took, and its scores by direction and symmetrisation on the last pairs."""
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     results: dict[str, dict[str, Any]] = {}
@@ -166,10 +144,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="DIR")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    texts = {"enfr": [*tatoeba(arguments.folder / "tatoeba" / "fra-eng.zip")], "roen": []}
+    texts: dict[str, list[Pair]] = {"enfr": tatoeba(arguments.folder), "roen": []}
     found = {}
     for name, more in texts.items():
-        pairs, gold = gold_pairs(arguments.folder / "align" / "gold", name)
+        pairs, gold = gold_pairs(arguments.folder, name)
         found[name] = compare([*more, *pairs], gold)
         if not arguments.json:
             show(f"{name}: {len(more) + len(pairs):,} pairs, {len(gold)} of them with gold links", found[name])
