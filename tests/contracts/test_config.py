@@ -41,6 +41,7 @@ from saccade.parts import (
     Words,
 )
 from saccade.recipe import TASKS
+from saccade.tasks.guides import GUIDES
 from saccade.training.progress import Silent
 
 WIDTH = 24  # the default of eight heads divides it
@@ -74,6 +75,7 @@ SITES: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "data.test": (SOURCES, {"folder": DATA}),
     "data.tokenizer": (TOKENIZERS, {}),
     "task": (TASKS, {}),
+    "guide": (GUIDES, {}),
     "train.optimizer": (OPTIMIZERS, {"parameters": [torch.nn.Parameter(torch.ones(3))]}),
     "train.schedule": (SCHEDULES, {"updates": 100}),
     "decode.search": (SEARCHES, {}),

@@ -4,11 +4,13 @@ import errno
 import gc
 import ipaddress
 import logging
+import signal
 import socket
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -52,7 +54,10 @@ def listen(service: Service, listener: socket.socket) -> None:
     )
     gc.collect()
     gc.freeze()  # what was loaded is never garbage: not looked through again, neither while serving nor at the exit
-    Server(config, service).run([listener])
+    server = Server(config, service)
+    server.run([listener])
+    if server.interrupted:  # by two signals, of which the event loop may swallow both
+        raise KeyboardInterrupt
 
 
 def named(runs: Sequence[str]) -> list[Model]:
@@ -94,6 +99,11 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
         self._stop_by: float | None = None
+        self.interrupted = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.interrupted |= sig == signal.SIGINT
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
