@@ -1,7 +1,8 @@
 """Make the text of the alignment recipe: `python recipes/alignment/prepare.py DATA OUT`.
 
 DATA holds tatoeba/fra-eng.zip (English-French sentence pairs of tatoeba.org, as manythings.org packs them) and
-align/gold/enfr.src-tgt (the text of 447 Hansard pairs with gold links: Och & Ney 2000; Mihalcea & Pedersen 2003). OUT gets
+align/gold/enfr.src-tgt (the text of 447 Hansard pairs with gold links: Och & Ney 2000; Mihalcea & Pedersen 2003). OUT
+gets
 
     pairs.en pairs.fr   Tatoeba, then the text of the gold pairs, without their links
     dev.en dev.fr       Tatoeba, other English sentences than those of pairs

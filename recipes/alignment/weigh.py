@@ -1,8 +1,8 @@
 """Make the training files of the alignment recipes: `python recipes/alignment/weigh.py OUT`, after prepare.py and
 `saccade align count --src OUT/pairs.en --tgt OUT/pairs.fr --symmetrise intersection -o OUT/pairs.links`.
 
-    train.en train.fr         pairs, with the last 447 of them (the text of the gold pairs) as often as `REPEATS`: they are
-                              longer and of another kind than Tatoeba, and few
+    train.en train.fr         pairs, with the last 447 of them (the text of the gold pairs) as often as `REPEATS`: they
+                              are longer and of another kind than Tatoeba, and few
     train.en-fr train.fr-en   the counted links of either direction
 """
 

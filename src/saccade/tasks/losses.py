@@ -118,9 +118,8 @@ class Extras:
                 total = total + cost
                 shown[f"{side}.{name}"] = float(cost.detach())
         for penalty, notes in self.penalties:
-            cost = sum(
-                (penalty.cost(weights, batch) * _real(batch, "decoder")).sum() for weights in notes.maps().values()
-            )
+            costs = [penalty.cost(weights, batch) * _real(batch, "decoder") for weights in notes.maps().values()]
+            cost = torch.stack(costs).sum()
             total = total + cost
             shown[penalty.name] = float(cost.detach())
         return Loss(total, loss.count, shown)
