@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from saccade.serve.bodies import Bodies, Gone, Receive, throw_away
+from saccade.serve.headers import ALWAYS, NO_STORE
 from saccade.serve.log import log_failure, new_number
 from saccade.serve.metrics import Metrics
 from saccade.serve.origins import check_host, check_origin
@@ -20,12 +21,6 @@ from saccade.serve.settings import Settings
 Scope = MutableMapping[str, Any]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-ALWAYS = {
-    "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-opener-policy": "same-origin",
-}
 UNANSWERED = 499  # the client had gone
 
 
@@ -43,7 +38,7 @@ class Answer:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             given = {name.lower() for name, _ in message["headers"]}
-            more = {"cache-control": "no-store", **self._headers}.items()
+            more = {**NO_STORE, **self._headers}.items()
             added = [(name.encode(), value.encode()) for name, value in more if name.encode() not in given]
             message = {**message, "headers": [*message["headers"], *added]}
         else:
@@ -87,7 +82,9 @@ class Border:
             log_failure(state["number"], error)
             await answer.refuse(crashed(state["number"]), receive)
         finally:
-            self._count(scope["path"], answer.status or UNANSWERED, time.monotonic() - began, state["reason"])
+            endpoint = scope["path"] if scope["path"] in self._endpoints else "other"
+            seconds = time.monotonic() - began
+            self._metrics.answered(endpoint, answer.status or UNANSWERED, seconds, state["reason"])
 
     async def _visit(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -125,10 +122,3 @@ class Border:
         finally:
             gone.cancel()
             work.cancel()
-
-    def _count(self, path: str, status: int, seconds: float, reason: str) -> None:
-        endpoint = path if path in self._endpoints else "other"
-        self._metrics.requests.labels(endpoint, status).inc()
-        self._metrics.durations.labels(endpoint).observe(seconds)
-        if reason:
-            self._metrics.rejected.labels(reason).inc()

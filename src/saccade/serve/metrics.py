@@ -27,5 +27,12 @@ class Metrics:
         self.batch_size = Histogram("saccade_batch_size", "Sentences in a batch.", buckets=SIZES, registry=own)
         self.tokens = Counter("saccade_tokens", "Tokens read and written.", ["side"], registry=own)
 
+    def answered(self, endpoint: str, status: int, seconds: float, reason: str) -> None:
+        """A request, and why it was turned away if it was."""
+        self.requests.labels(endpoint, status).inc()
+        self.durations.labels(endpoint).observe(seconds)
+        if reason:
+            self.rejected.labels(reason).inc()
+
     def page(self) -> bytes:
         return generate_latest(self.registry)

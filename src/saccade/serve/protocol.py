@@ -9,15 +9,16 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from saccade.serve.gate import Gate
 from saccade.serve.refusals import Refused, Send
 from saccade.serve.settings import Settings
 
 
-def protocol(settings: Settings) -> type[H11Protocol]:
+def protocol(settings: Settings, gate: Gate) -> type[H11Protocol]:
     """The protocol with these limits, for uvicorn's `http`."""
 
     class Protocol(GuardedProtocol):
-        limits = settings
+        limits, door = settings, gate
 
     return Protocol
 
@@ -26,6 +27,7 @@ class GuardedProtocol(H11Protocol):
     """uvicorn's protocol with time-outs for the head and for reading the answer, and a limit on connections."""
 
     limits: Settings
+    door: Gate
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
 
@@ -39,11 +41,24 @@ class GuardedProtocol(H11Protocol):
         self._head_timer = self.loop.call_later(patience, self._head_is_late)
 
     def data_received(self, data: bytes) -> None:
+        if self._between_requests() and (refusal := self.door.refusal(data)):
+            self.transport.write(refusal)
+            self._wait_for_next()
+            return
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._head_timer = _cancelled(self._head_timer)
         elif self._head_timer is None:
             self._head_timer = self.loop.call_later(self.limits.header_timeout, self._head_is_late)
+
+    def _between_requests(self) -> bool:
+        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+
+    def _wait_for_next(self) -> None:
+        """As uvicorn does when an answer is complete."""
+        self._head_timer = _cancelled(self._head_timer)
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def _head_is_late(self) -> None:
         self._refuse(Refused(408, "the head of the request did not come in time"))

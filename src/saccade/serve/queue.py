@@ -142,7 +142,7 @@ class Queue:
 
     def __init__(self, settings: Settings, workers: int, pace: Pace, metrics: Metrics):
         self._settings, self._workers, self._pace, self._metrics = settings, workers, pace, metrics
-        self._change = threading.Condition()
+        self._change = threading.Condition()  # whose lock may be taken again by its holder
         self._lines: OrderedDict[tuple[str, int], _Line] = OrderedDict()
         self._loads: defaultdict[str, _Load] = defaultdict(_Load)  # by model
         self._idle = 0  # workers
@@ -151,16 +151,22 @@ class Queue:
 
     # ── the event loop's side ──
 
-    def submit(self, ticket: Ticket) -> None:
-        """Let it wait, or refuse it at once."""
+    def turn_away(self, count: int = 1) -> None:
+        """Refuse a request of so many sentences, or of any, if there is no room for it."""
+        if self.draining:
+            raise Refused(503, "the service is shutting down", 1, "draining")
         with self._change:
-            if self.draining:
-                raise Refused(503, "the service is shutting down", 1, "draining")
-            count, idle, before = len(ticket.sentences), self.empty, self._seconds(len(ticket.sentences))
+            before = self._seconds(count)
             if self._waiting + count > self._settings.queue:
                 raise Refused(429, "too many requests wait; try again later", before, "full")
             if before > self._settings.longest_wait:
                 raise Refused(503, TOO_LATE, before - self._settings.longest_wait, "late")
+
+    def submit(self, ticket: Ticket) -> None:
+        """Let it wait, or refuse it at once."""
+        with self._change:
+            count, idle = len(ticket.sentences), self.empty
+            self.turn_away(count)
             self._enter(ticket)
             late = 2 * min(self._seconds(math.inf), self._seconds(count)) - self._settings.deadline
             if late > 0 and not idle:  # an idle service tries everything, else one slow batch would close it for good

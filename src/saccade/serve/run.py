@@ -17,6 +17,7 @@ import uvicorn
 from saccade.api import Run
 from saccade.errors import RunError
 from saccade.serve.app import application
+from saccade.serve.gate import Gate
 from saccade.serve.languages import pair_of
 from saccade.serve.models import Model
 from saccade.serve.pairs import typed
@@ -39,7 +40,7 @@ def listen(service: Service, listener: socket.socket) -> None:
     settings = service.settings
     config = uvicorn.Config(
         application(service),
-        http=protocol(settings),
+        http=protocol(settings, Gate(service.queue.turn_away, service.metrics)),
         loop="asyncio",
         ws="none",
         lifespan="on",

@@ -1,0 +1,9 @@
+"""What every answer carries."""
+
+ALWAYS = {
+    "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+}
+NO_STORE = {"cache-control": "no-store"}  # unless an answer says otherwise
