@@ -267,8 +267,8 @@ class Storm:
     resident: list[int]  # after a sixth of the load, at its end
 
     def back_to_normal(self) -> float:
-        """Seconds after the load until latency is normal: the first second whose median is, as is the median of all that
-        was asked from then on. Infinite if there is none. (A single slow second later on may be the machine's.)"""
+        """Seconds after the load until latency is normal: the first second whose median is, as is the median of all
+        that was asked from then on (a single slow second may be the machine's). Infinite if there is none."""
         normal = NORMAL * at(self.before, 50)
         for second in range(2 * RECOVERY):
             rest = [(asked - self.ended - second, latency) for asked, latency in self.after.accepted]
