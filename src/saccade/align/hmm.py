@@ -65,7 +65,7 @@ def forward_backward(translations: np.ndarray, chances: np.ndarray) -> tuple[np.
         scale = 1 / here[t + 1].sum(1, keepdims=True)
         for each in (here[t + 1], posteriors[t], words[t], empty[t]):
             each *= scale
-    # What is still to come, given the place. (Not `@`: with a vector that has gaps it may warn of values that are not there.)
+    # What is still to come, given the place. (`@` warned at times of values that were not there.)
     ahead = end / (here[-1] * end).sum(1, keepdims=True)
     jumps = np.zeros(chances.shape)
     jumps[:, -1] = (here[-1] * ahead).sum(0)
