@@ -41,6 +41,23 @@ def descriptors(server: Server) -> int:
     return len(os.listdir(Path("/proc") / str(server.process.pid) / "fd"))
 
 
+def drip_until_closed(server: Faulty, connections: list[socket.socket], byte: bytes) -> None:
+    """Send a byte now and then on each until none takes any more; others are served all the while."""
+    waiting = list(connections)
+
+    def drip() -> bool:
+        for connection in list(waiting):
+            try:
+                connection.sendall(byte)
+            except ConnectionError:
+                waiting.remove(connection)
+        still_served(server)
+        time.sleep(0.1)
+        return not waiting
+
+    until(drip)
+
+
 def still_served(server: Faulty) -> None:
     assert server.translate("two").json() == {"translatedText": "TWO"}
 
@@ -64,19 +81,7 @@ def test_half_a_head_is_told_why(brisk: Faulty) -> None:
 
 def test_heads_that_drip(brisk: Faulty, crowd: ExitStack) -> None:
     """C3 32: a byte now and then does not buy time."""
-    connections = join(crowd, brisk, b"GET /health HTTP/1.1\r\n")
-
-    def drip() -> bool:
-        for connection in list(connections):
-            try:
-                connection.sendall(b"X")
-            except ConnectionError:
-                connections.remove(connection)
-        still_served(brisk)
-        time.sleep(0.1)
-        return not connections
-
-    until(drip)
+    drip_until_closed(brisk, join(crowd, brisk, b"GET /health HTTP/1.1\r\n"), b"X")
 
 
 @pytest.mark.parametrize("headers", [JSON, FORM])
@@ -84,19 +89,7 @@ def test_bodies_that_drip(brisk: Faulty, crowd: ExitStack, headers: dict[str, st
     """C3 32: a body of a byte now and then is given up, with a reason, and the connection is closed."""
     head = brisk.head("POST", "/translate", {**headers, "Content-Length": "1000"})
     connections = join(crowd, brisk, head)
-    waiting = list(connections)
-
-    def drip() -> bool:
-        for connection in list(waiting):
-            try:
-                connection.sendall(b" ")
-            except ConnectionError:
-                waiting.remove(connection)
-        still_served(brisk)
-        time.sleep(0.1)
-        return not waiting
-
-    until(drip)
+    drip_until_closed(brisk, connections, b" ")
 
 
 def test_half_a_body_is_told_why(brisk: Faulty) -> None:
