@@ -1,11 +1,12 @@
 """Make the training files of the alignment recipes: `python recipes/alignment/weigh.py OUT`, after prepare.py and
-`saccade align count --src OUT/pairs.en --tgt OUT/pairs.fr --symmetrise intersection -o OUT/pairs.links`.
+`saccade align count --src OUT/pairs.en --tgt OUT/pairs.fr --symmetrise graded -o OUT/pairs.links`.
 
     train.en train.fr         pairs, with the last 447 of them (the text of the gold pairs) as often as `REPEATS`: they
                               are longer and of another kind than Tatoeba, and few
     train.en-fr train.fr-en   the counted links of either direction
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -18,7 +19,7 @@ def weighed(lines: list[str]) -> str:
 
 
 def turned(line: str) -> str:
-    return " ".join("-".join(reversed(link.split("-"))) for link in line.split())
+    return re.sub(r"(\d+)([-p])(\d+)", r"\3\2\1", line)
 
 
 def main(folder: Path) -> None:

@@ -197,10 +197,20 @@ def guided(folder: Path, guide: Any, updates: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("step", "told"), [("output", [[0, 0, 1], [0.5, 0.5, 0]]), ("input", [[0, 0, 0], [0, 0, 1]])])
-def test_a_guide_costs_what_the_links_say(step: Any, told: list[list[float]]) -> None:
-    """One target word, linked to both source words, and the end: what is not linked belongs to the end."""
-    links = [np.array([[0, 1], [1, 1]])]  # output 1; output 0 has none
+NONE, BOTH = [0, 0, 1], [0.5, 0.5, 0]
+
+
+@pytest.mark.parametrize(
+    ("trust", "step", "told"),
+    [
+        (1.0, "output", [NONE, BOTH]),
+        (1.0, "input", [[0, 0, 0], NONE]),
+        (0.5, "output", [NONE, [0.25, 0.25, 0.5]]),
+    ],
+)
+def test_a_guide_costs_what_the_links_say(trust: float, step: Any, told: list[list[float]]) -> None:
+    """One target word, linked to both source words, and one without links: what is not linked belongs to the end."""
+    links = [np.array([[0, 1, trust], [1, 1, trust]])]  # output 1; output 0 has none
     batch = Corpus([[5, 6]], [[8, 9]], links=links).batch([0])
     weights = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.6, 0.2, 0.2]]])
     cost = GuidedHead(head=1, weight=2.0, step=step).cost(torch.stack([torch.rand(1, 3, 3), weights], 1), batch)

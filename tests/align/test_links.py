@@ -4,15 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.data.links import Gold, inside, parse, parse_all, pharaoh
+from saccade.data.links import Gold, Links, inside, marked, parse, parse_all, pharaoh
 from saccade.errors import DataError
 
 some_links = st.frozensets(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
 
 
 @given(some_links)
-def test_what_is_written_is_read_again(links: frozenset[tuple[int, int]]) -> None:
+def test_what_is_written_is_read_again(links: Links) -> None:
     assert parse(pharaoh(links), "f:1") == Gold(links, links)
+
+
+@given(some_links, some_links)
+def test_what_is_only_possible_is_written_and_read_again(one: Links, other: Links) -> None:
+    assert parse(marked(gold := Gold(one & other, one | other)), "f:1") == gold
 
 
 def test_links_are_written_in_order() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from saccade.data.links import parse
+from saccade.data.links import Gold, parse
 
 Call = Callable[..., Any]
 SOURCES = ["d a c", "b", "", "c  a b"]
@@ -111,6 +111,7 @@ def test_scores_are_told(call: Call, tmp_path: Path) -> None:
 
 def test_words_are_linked_by_counting(call: Call, tmp_path: Path) -> None:
     pairs = [("The house", "la maison"), ("the blue house", "la maison bleue"), ("the flower", "la fleur")] * 5
+    pairs += [("the potato", "la pomme de terre")] * 5  # in one direction many words are of one, in the other one is
     for side, name in enumerate(("src", "tgt")):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs), "utf-8")
     said = call("align", "count", "--src", tmp_path / "src", "--tgt", tmp_path / "tgt")
@@ -118,9 +119,15 @@ def test_words_are_linked_by_counting(call: Call, tmp_path: Path) -> None:
     first, second, third = (parse(line, "out").sure for line in said.out.split("\n")[:3])
     assert first == third == {(0, 0), (1, 1)}
     assert {(0, 0), (1, 2)} <= second  # "blue" is "bleue", though it stands elsewhere
-    for one in ("forward", "backward"):
+    found: dict[str, list[Gold]] = {}
+    for one in ("forward", "backward", "graded"):
         said = call("align", "count", "--src", tmp_path / "src", "--tgt", tmp_path / "tgt", "--symmetrise", one)
         assert said.out.count("\n") == len(pairs)
+        found[one] = [parse(line, "out") for line in said.out.split("\n")]
+    for forward, backward, graded in zip(*found.values(), strict=True):
+        assert graded.sure == forward.sure & backward.sure
+        assert graded.possible == forward.sure | backward.sure
+    assert any(graded.sure < graded.possible for graded in found["graded"])
 
 
 def test_what_does_not_fit_is_said_in_a_line(call: Call, run: Path, text: tuple[Path, Path], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from saccade.data.batches import Corpus
+from saccade.data.links import Gold
 from saccade.data.sources import Fault, Pair, load
 from saccade.data.sources.pairs import Pairs
 from saccade.errors import DataError
@@ -18,10 +19,10 @@ def linked(folder: Path, links: str, src: str = "a b\nc\n", tgt: str = "x\ny z\n
 
 
 def test_every_pair_has_its_links(tmp_path: Path) -> None:
-    source = linked(tmp_path, "0-0 1-0\n\n")
+    source = linked(tmp_path, "0-0 1p0\n\n")
     assert [*source.rows()] == [
-        Pair("a b", "x", "src:1", frozenset({(0, 0), (1, 0)})),
-        Pair("c", "y z", "src:2", frozenset()),
+        Pair("a b", "x", "src:1", Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 0)}))),
+        Pair("c", "y z", "src:2", Gold(frozenset(), frozenset())),
     ]
     assert [*source.files()] == ["src", "tgt", "links"]
 
@@ -46,14 +47,17 @@ def test_a_bad_pair_stays_one_fault(tmp_path: Path) -> None:
     (tmp_path / "src").write_bytes(b"\xff\nc\n")
     found = [*source.rows()]
     assert isinstance(found[0], Fault)
-    assert found[1] == Pair("c", "y z", "src:2", frozenset({(0, 0)}))
+    assert found[1] == Pair("c", "y z", "src:2", Gold(frozenset({(0, 0)}), frozenset({(0, 0)})))
 
 
 def test_a_batch_says_how_much_an_output_belongs_to_a_place() -> None:
-    links = [np.array([[0, 1], [1, 1]]), np.zeros((0, 2), dtype=np.int32)]
-    batch = Corpus([[5, 6, 7], [5]], [[8, 9], [8]], links=links).batch([0, 1])
+    both, sure, less = [0, 1, 1], [0, 0, 1], [2, 0, 0.5]
+    links = [np.array([both, [1, 1, 1]]), np.array([sure, less, [1, 1, 0.5]]), np.zeros((0, 3))]
+    batch = Corpus([[5, 6, 7], [5, 6, 7], [5]], [[8, 9], [8, 9], [8]], links=links).batch([0, 1, 2])
     assert batch.links is not None
-    assert batch.links.shape == (2, 3, 4)  # outputs and sources with their ends
+    assert batch.links.shape == (3, 3, 4)  # outputs and sources with their ends
     assert batch.links[0].tolist() == [[0, 0, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 0, 0]]
-    assert not batch.links[1].any()
+    shares = [[2 / 3, 0, 1 / 3, 0], [0, 0.5, 0, 0], [0, 0, 0, 0]]  # as sure as the surest; the second only half
+    assert batch.links[1].tolist() == [pytest.approx(row) for row in shares]
+    assert not batch.links[2].any()
     assert Corpus([[5]], [[8]]).batch([0]).links is None

@@ -1,7 +1,7 @@
 """`saccade align`: which words belong together, from attention or by counting, and how good that is."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import cyclopts
@@ -70,6 +70,7 @@ def attention(
             must_be_run(folder)
     from saccade.align.symmetrise import SYMMETRISE
     from saccade.api import load
+    from saccade.data.links import pharaoh
 
     pairs = _pairs(src, tgt)
     flags = {"step": step, "end": end}
@@ -79,7 +80,7 @@ def attention(
     if back:
         turned = _aligned(loaded[1], [(target, source) for source, target in pairs], readings[1])
         links = [SYMMETRISE[symmetrise](one, _turned(other)) for one, other in zip(links, turned, strict=True)]
-    _write(links, output)
+    _write(map(pharaoh, links), output)
 
 
 @align.command
@@ -162,7 +163,7 @@ def count(
     src: Text,
     tgt: Text,
     output: Out = "-",
-    symmetrise: Symmetrise | Literal["forward", "backward"] = "grow-diag-final-and",
+    symmetrise: Symmetrise | Literal["forward", "backward", "graded"] = "grow-diag-final-and",
 ) -> None:
     """Link words by counting which occur together (IBM Model 1, then an HMM), learned on the two files themselves.
 
@@ -175,12 +176,14 @@ def count(
     output: str
         Where to write; - is stdout.
     symmetrise: str
-        How the links of both directions are made one; forward or backward: only one of them.
+        How the links of both directions are made one; forward or backward: only one of them; graded: all, with those
+        that only one of them has marked as possible (1p2), which is the best guide for training.
     """
     must_exist(src, tgt)
     from saccade.align.statistical import align as align_by_counting
     from saccade.align.symmetrise import SYMMETRISE
     from saccade.console import console
+    from saccade.data.links import Gold, marked, pharaoh
 
     pairs, screen = _pairs(src, tgt), console()
     sides = [[source.lower().split() for source, _ in pairs], [target.lower().split() for _, target in pairs]]
@@ -190,10 +193,12 @@ def count(
 
     forward = learned("forward", *sides) if symmetrise != "backward" else []
     backward = [_turned(links) for links in learned("backward", *sides[::-1])] if symmetrise != "forward" else []
-    if symmetrise in SYMMETRISE:
-        _write([SYMMETRISE[symmetrise](*both) for both in zip(forward, backward, strict=True)], output)
+    if symmetrise == "graded":
+        _write((marked(Gold(f & b, f | b)) for f, b in zip(forward, backward, strict=True)), output)
+    elif symmetrise in SYMMETRISE:
+        _write((pharaoh(SYMMETRISE[symmetrise](*both)) for both in zip(forward, backward, strict=True)), output)
     else:
-        _write(forward or backward, output)
+        _write(map(pharaoh, forward or backward), output)
 
 
 # ── what the commands share ───────────────────────────────────────────────────────────────────────
@@ -240,10 +245,9 @@ def _turned(links: "Links") -> "Links":
     return frozenset((source, target) for target, source in links)
 
 
-def _write(links: "Sequence[Links]", output: str) -> None:
-    from saccade.data.links import pharaoh
+def _write(lines: Iterable[str], output: str) -> None:
     from saccade.lines import output as open_output
 
     with open_output(output) as out:
-        for each in links:
-            print(pharaoh(each), file=out)
+        for line in lines:
+            print(line, file=out)

@@ -124,8 +124,8 @@ LABELLED = Labelled()
 
 class Corpus:
     """Encoded rows, side by side in two flat arrays: a million sentences cost their tokens and little more.
-    Sources are ids [T] or frames [T F]; targets are ids. `links` [n 2] are places of source and target that belong
-    together."""
+    Sources are ids [T] or frames [T F]; targets are ids. `links` [n 3] are places of source and target that belong
+    together, and how surely (up to 1)."""
 
     def __init__(
         self,
@@ -169,11 +169,14 @@ class Corpus:
 
 
 def _shares(links: Sequence[np.ndarray], outputs: int, places: int) -> Float[Tensor, "B T S"]:
-    """Links [n 2] (source place, output) as shares: an output belongs to its places alike; one without any to none."""
+    """Links [n 3] (source place, output, how surely) as shares: an output belongs to all its places together as surely
+    as to the surest of them; one without any to none."""
     shares = np.zeros((len(links), outputs, places), dtype=np.float32)
-    for row, pairs in zip(shares, links, strict=True):
-        row[pairs[:, 1], pairs[:, 0]] = 1
-    return torch.from_numpy(shares / np.maximum(shares.sum(-1, keepdims=True), 1))
+    for row, linked in zip(shares, links, strict=True):
+        source, output = linked[:, :2].astype(np.int64).T
+        row[output, source] = linked[:, 2]
+    total, surest = shares.sum(-1, keepdims=True), shares.max(-1, keepdims=True)
+    return torch.from_numpy(shares * surest / np.where(total, total, 1))
 
 
 def _flat(rows: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

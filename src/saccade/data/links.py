@@ -26,6 +26,11 @@ def pharaoh(links: Iterable[tuple[int, int]]) -> str:
     return " ".join(f"{source}-{target}" for source, target in sorted(links))
 
 
+def marked(gold: Gold) -> str:
+    """The same with `1p2` for what is only possible."""
+    return " ".join(f"{s}{'-' if (s, t) in gold.sure else 'p'}{t}" for s, t in sorted(gold.possible))
+
+
 def parse(line: str, place: str) -> Gold:
     """One line; a bad link is an error that names `place` ("file:line")."""
     sure, possible = set(), set()

@@ -24,7 +24,8 @@ class Unguided:
 
 class GuidedHead:
     """Adds `weight` × the cross-entropy between the given links and where a head looks, at the step whose input (or
-    output) is the word; a word without links should look at the end symbol. `attention` is its name in the model, such
+    output) is the word; a word without links should look at the end symbol, one with a link that is only possible as
+    much there as at its link. `attention` is its name in the model, such
     as decoder.layers.1.memory; "" is the last but one of those that look at the source, or the only one."""
 
     name = "guide"
@@ -72,11 +73,11 @@ def last_but_one(names: Iterable[str]) -> str:
 
 
 def _or_end(links: Float[Tensor, "B T S"], source: Side) -> Float[Tensor, "B T S"]:
-    """The links; what has none belongs to the source's end."""
+    """The links; whatever share is left belongs to the source's end."""
     rows, places = source.values.shape[:2]
     lengths = torch.full((rows,), places) if source.keep is None else source.keep.sum(-1)
     end = F.one_hot(lengths - 1, places).to(links.dtype)
-    return links + (links.sum(-1, keepdim=True) == 0) * end[:, None]
+    return links + (1 - links.sum(-1, keepdim=True)) * end[:, None]
 
 
 GUIDES: dict[str, Callable[..., Unguided | GuidedHead]] = {"none": Unguided, "head": GuidedHead}

@@ -21,6 +21,8 @@ from saccade.tasks.task import Encoded, Sample, Validation, chosen, file_of, sum
 
 Tokenizers = Codecs[Tokenizer, Tokenizer]
 
+POSSIBLE = 0.5  # how much of a sure link one that is only possible counts
+
 
 class Translation:
     """Raw text in one language → raw text in another."""
@@ -109,10 +111,12 @@ class Translation:
 
 
 def _piece_links(pair: Pair, codecs: Tokenizers) -> np.ndarray:
-    """The links [n 2] of a pair between its pieces: all of a word's with all of the other's."""
+    """The links [n 3] of a pair between its pieces, and how surely: all of a word's with all of the other's."""
     places = [_places(codecs.source, pair.source), _places(codecs.target, pair.target)]
-    linked = [(s, t) for i, j in sorted(pair.links or ()) for s in places[0][i] for t in places[1][j]]
-    return np.array(linked, dtype=np.int32).reshape(-1, 2)
+    assert pair.links is not None
+    trust = dict.fromkeys(pair.links.possible, POSSIBLE) | dict.fromkeys(pair.links.sure, 1.0)
+    linked = [(s, t, much) for (i, j), much in sorted(trust.items()) for s in places[0][i] for t in places[1][j]]
+    return np.array(linked, dtype=np.float32).reshape(-1, 3)
 
 
 def _places(tokenizer: Tokenizer, text: str) -> list[range]:

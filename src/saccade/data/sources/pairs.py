@@ -72,7 +72,8 @@ def _joined(source: str | Fault, target: str | Fault, place: str) -> Pair | Faul
 
 def _with_links(pair: Pair, line: str, place: str) -> Pair | Fault:
     try:
-        links = inside(parse(line, place).possible, len(pair.source.split()), len(pair.target.split()), place)
+        links = parse(line, place)
+        inside(links.possible, len(pair.source.split()), len(pair.target.split()), place)
     except DataError as error:
         return Fault(place, str(error).removeprefix(f"{place}: "))
     return replace(pair, links=links)

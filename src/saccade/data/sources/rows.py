@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from saccade.data.links import Links
+from saccade.data.links import Gold
 from saccade.errors import DataError
 
 LONGEST_LINE = 100_000
@@ -31,7 +31,7 @@ class Pair:
     source: str
     target: str
     place: str
-    links: Links | None = None
+    links: Gold | None = None
 
 
 @dataclass(frozen=True, slots=True)
