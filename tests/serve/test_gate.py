@@ -110,6 +110,17 @@ def test_a_shut_gate_counts_what_it_turns_away() -> None:
     assert 'saccade_rejected_total{reason="late"} 1.0' in page
 
 
+def test_a_connection_too_many_is_closed_even_when_the_queue_is_full(faulty) -> None:
+    server: Faulty = faulty(batch=1, queue=1, connections=3)
+    server.begin_work("hold", "crowd")
+    server.begin_translate("second")
+    until(lambda: server.metric("queue_size") == 1)
+    with closing(server.connect()):  # the third
+        answer = server.translate("one too many")
+        assert (answer.status, answer.headers["connection"]) == (503, "close")
+    server.release("crowd")
+
+
 def test_a_full_queue_answers_alike_with_and_without_the_parser(faulty) -> None:
     """In one piece a request is turned away at once; in two it goes the long way. The connection lives on."""
     server: Faulty = faulty(batch=1, queue=1)

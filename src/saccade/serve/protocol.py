@@ -41,7 +41,7 @@ class GuardedProtocol(H11Protocol):
         self._head_timer = self.loop.call_later(patience, self._head_is_late)
 
     def data_received(self, data: bytes) -> None:
-        if self._between_requests() and (refusal := self.door.refusal(data)):
+        if self._may_ask_again() and (refusal := self.door.refusal(data)):
             self.transport.write(refusal)
             self._wait_for_next()
             return
@@ -51,8 +51,9 @@ class GuardedProtocol(H11Protocol):
         elif self._head_timer is None:
             self._head_timer = self.loop.call_later(self.limits.header_timeout, self._head_is_late)
 
-    def _between_requests(self) -> bool:
-        return self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+    def _may_ask_again(self) -> bool:
+        """Whether no request is under way, and the connection is not one too many, which is closed after its first."""
+        return self.app is not _turn_away and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
 
     def _wait_for_next(self) -> None:
         """As uvicorn does when an answer is complete."""
