@@ -267,16 +267,14 @@ class Storm:
     resident: list[int]  # after a sixth of the load, at its end
 
     def back_to_normal(self) -> float:
-        """Seconds after the load until latency is normal: the first second whose median is, as is the median of all
-        that was asked from then on (a single slow second may be the machine's). Infinite if there is none."""
+        """Seconds after the load from which on every second's median is normal; infinite if the last one is not."""
         normal = NORMAL * at(self.before, 50)
-        for second in range(2 * RECOVERY):
-            rest = [(asked - self.ended - second, latency) for asked, latency in self.after.accepted]
-            first = [latency for since, latency in rest if 0 <= since < 1]
-            later = [latency for since, latency in rest if since >= 0]
-            if first and statistics.median(first) <= normal and statistics.median(later) <= normal:
-                return float(second)
-        return float("inf")
+        seconds: dict[int, list[float]] = {}
+        for asked, latency in self.after.accepted:
+            seconds.setdefault(int(asked - self.ended), []).append(latency)
+        slow = [second for second, each in seconds.items() if statistics.median(each) > normal]
+        last = max(seconds, default=0)
+        return float("inf") if not seconds or last in slow else max(slow, default=-1) + 1.0
 
 
 def at(tally: Tally, percent: int) -> float:
