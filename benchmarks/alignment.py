@@ -25,7 +25,7 @@ from typing import Any
 
 from saccade.align import statistical
 from saccade.align.symmetrise import SYMMETRISE
-from saccade.data.links import Gold, Links, parse_all
+from saccade.data.links import Gold, Links, parse_all, turned
 from saccade.measures.alignment import score_alignments
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "recipes" / "alignment"))
@@ -57,16 +57,12 @@ def _split(pair: tuple[str, str]) -> Pair:
 
 
 def saccade(sources: Words, targets: Words) -> Both:
-    return statistical.align(sources, targets), _turned(statistical.align(targets, sources))
+    return statistical.align(sources, targets), [*map(turned, statistical.align(targets, sources))]
 
 
 def saccade_plain(sources: Words, targets: Words) -> Both:
     forward = statistical.align(sources, targets, fertility=False)
-    return forward, _turned(statistical.align(targets, sources, fertility=False))
-
-
-def _turned(found: Sequence[Links]) -> list[Links]:
-    return [frozenset((source, target) for target, source in links) for links in found]
+    return forward, [*map(turned, statistical.align(targets, sources, fertility=False))]
 
 
 def eflomal(sources: Words, targets: Words) -> Both:

@@ -70,7 +70,7 @@ def attention(
             must_be_run(folder)
     from saccade.align.symmetrise import SYMMETRISE
     from saccade.api import load
-    from saccade.data.links import pharaoh
+    from saccade.data.links import pharaoh, turned
 
     pairs = _pairs(src, tgt)
     flags = {"step": step, "end": end}
@@ -78,8 +78,8 @@ def attention(
     readings = [_reading(each, layer, head, flags) for each in loaded]
     links = _aligned(loaded[0], pairs, readings[0])
     if back:
-        turned = _aligned(loaded[1], [(target, source) for source, target in pairs], readings[1])
-        links = [SYMMETRISE[symmetrise](one, _turned(other)) for one, other in zip(links, turned, strict=True)]
+        others = _aligned(loaded[1], [(target, source) for source, target in pairs], readings[1])
+        links = [SYMMETRISE[symmetrise](one, turned(other)) for one, other in zip(links, others, strict=True)]
     _write(map(pharaoh, links), output)
 
 
@@ -183,7 +183,7 @@ def count(
     from saccade.align.statistical import align as align_by_counting
     from saccade.align.symmetrise import SYMMETRISE
     from saccade.console import console
-    from saccade.data.links import Gold, marked, pharaoh
+    from saccade.data.links import Gold, marked, pharaoh, turned
 
     pairs, screen = _pairs(src, tgt), console()
     sides = [[source.lower().split() for source, _ in pairs], [target.lower().split() for _, target in pairs]]
@@ -192,7 +192,7 @@ def count(
         return align_by_counting(reads, writes, report=lambda line: screen.print(f"{name}: {line}", markup=False))
 
     forward = learned("forward", *sides) if symmetrise != "backward" else []
-    backward = [_turned(links) for links in learned("backward", *sides[::-1])] if symmetrise != "forward" else []
+    backward = [turned(links) for links in learned("backward", *sides[::-1])] if symmetrise != "forward" else []
     if symmetrise == "graded":
         _write((marked(Gold(f & b, f | b)) for f, b in zip(forward, backward, strict=True)), output)
     elif symmetrise in SYMMETRISE:
@@ -239,10 +239,6 @@ def _aligned(run: "Run", pairs: Sequence[tuple[str, str]], reading: "Reading") -
 
     links = dict(track(run.aligned(pairs, reading), len(pairs), "aligning"))
     return [links[row] for row in range(len(pairs))]
-
-
-def _turned(links: "Links") -> "Links":
-    return frozenset((source, target) for target, source in links)
 
 
 def _write(lines: Iterable[str], output: str) -> None:

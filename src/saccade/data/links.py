@@ -21,6 +21,11 @@ class Gold:
     possible: Links
 
 
+def turned(links: Links) -> Links:
+    """The same links seen from the other side."""
+    return frozenset((target, source) for source, target in links)
+
+
 def pharaoh(links: Iterable[tuple[int, int]]) -> str:
     """One line, sorted by source word."""
     return " ".join(f"{source}-{target}" for source, target in sorted(links))

@@ -25,8 +25,8 @@ class Unguided:
 class GuidedHead:
     """Adds `weight` × the cross-entropy between the given links and where a head looks, at the step whose input (or
     output) is the word; a word without links should look at the end symbol, one with a link that is only possible as
-    much there as at its link. `attention` is its name in the model, such
-    as decoder.layers.1.memory; "" is the last but one of those that look at the source, or the only one."""
+    much there as at its link. `attention` is its name in the model, such as decoder.layers.1.memory; "" is the last but
+    one of those that look at the source, or the only one."""
 
     name = "guide"
 
