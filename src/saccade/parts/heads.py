@@ -17,6 +17,7 @@ from saccade.parts.inits import linear
 from saccade.shapes import Float, Int
 
 CHUNK = 512  # rows of logits held at a time: 16 MB for 8,000 words, which stays near the cores
+UNLIKELY = 1e-30
 
 
 class Head(Protocol):
@@ -32,7 +33,9 @@ class Head(Protocol):
 class ChunkedCrossEntropy(torch.autograd.Function):
     """Σ (1 − s)·(−log p(target)) + s·mean over V of (−log p), for p = softmax(hidden · weightᵀ + bias).
 
-    The gradient is folded into hidden and weight while a chunk of logits is hot, with one exponential for both.
+    The gradient is folded into hidden and weight while a chunk of logits is hot. Each pass over the logits costs as
+    much as a third of a product, so there is one, the softmax: what smoothing needs of them, their mean and the same
+    gradient for every word, is linear, and comes from the mean of the weights.
     """
 
     @staticmethod
@@ -42,30 +45,30 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight) if learns else None
         d_bias = torch.zeros_like(bias) if learns and bias is not None else None
-        costs, smooth = [], hidden.new_zeros(())
+        mean_weight, mean_bias = weight.mean(0), 0.0 if bias is None else bias.mean()
+        costs, golds = [], []
         logits = hidden.new_empty(min(CHUNK, hidden.shape[0]), weight.shape[0])
         for h, t, dh in zip(hidden.split(CHUNK), target.split(CHUNK), d_hidden.split(CHUNK), strict=True):
-            p = torch.mm(h, weight.T, out=logits[: h.shape[0]])
-            if bias is not None:
-                p += bias
-            gold, mean = p.gather(1, t[:, None]), p.mean(1, keepdim=True)
-            top = p.amax(1, keepdim=True)
-            total = p.sub_(top).exp_().sum(1, keepdim=True)
-            log_total = total.log() + top
-            costs.append((log_total - gold)[:, 0])
-            smooth += (log_total - mean).sum()
-            if not learns:
+            gold, cost, p = _costs(h, weight, bias, t, logits[: h.shape[0]])
+            golds.append(gold)
+            costs.append(cost)
+            if d_weight is None:
                 continue
-            p.div_(total).sub_(smoothing / weight.shape[0])
             p.scatter_add_(1, t[:, None], p.new_full((t.shape[0], 1), smoothing - 1))
             torch.mm(p, weight, out=dh)
-            if d_weight is not None:
-                d_weight.addmm_(p.T, h)
+            d_weight.addmm_(p.T, h)
             if d_bias is not None:
                 d_bias += p.sum(0)
-        ctx.save_for_backward(d_hidden, d_weight, d_bias)
         each = torch.cat(costs) if costs else hidden.new_zeros(0)
+        log_totals = torch.cat(golds) + each if golds else each
+        if learns and smoothing:
+            share = smoothing / weight.shape[0]
+            d_hidden -= smoothing * mean_weight
+            d_weight = d_weight.sub_(share * hidden.sum(0)) if d_weight is not None else None
+            d_bias = d_bias.sub_(share * hidden.shape[0]) if d_bias is not None else None
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.mark_non_differentiable(each)
+        smooth = (log_totals - (hidden @ mean_weight + mean_bias)).sum()
         return (1 - smoothing) * each.sum() + smoothing * smooth, each
 
     @staticmethod
@@ -73,6 +76,24 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[reportIncompatibleMethodOverride]
         d_hidden, d_weight, d_bias = (None if d is None else d * grads[0] for d in ctx.saved_tensors)
         return d_hidden, d_weight, d_bias, None, None, None
+
+
+def _costs(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, logits: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The logit of each target, its cost −log p, and p over all words, which takes the memory of `logits`."""
+    torch.mm(hidden, weight.T, out=logits)
+    if bias is not None:
+        logits += bias
+    gold = logits.gather(1, target[:, None])[:, 0]
+    p = torch.softmax(logits, 1, out=logits)
+    chance = p.gather(1, target[:, None])[:, 0]
+    cost = -chance.log()
+    if bool((chance < UNLIKELY).any()):  # too near to zero to take its logarithm
+        rows = (chance < UNLIKELY).nonzero()[:, 0]
+        again = hidden[rows] @ weight.T
+        cost[rows] = (again if bias is None else again + bias).logsumexp(1) - gold[rows]
+    return gold, cost, p
 
 
 def cross_entropy(
