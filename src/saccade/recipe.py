@@ -75,6 +75,7 @@ class TrainConfig(Config):
     patience: Natural = 0  # stop after so many validations without a better one; 0 = never
     keep: Count = 5  # checkpoints, beside the best
     average: Natural = 0  # at the end, average the weights of so many last checkpoints; 0 = do not
+    ranks: Literal["copied", "sharded"] = "copied"  # what each of several has of the model: all of it, or a part
 
 
 class Recipe(Config):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from saccade.cli.program import Sets, app, must_be_recipe, this_command
+from saccade.cli.program import Sets, UsageError, app, must_be_recipe, this_command
 from saccade.cli.report import draw_report
 
 
@@ -39,20 +39,25 @@ def train(
     from saccade.recipe import read_recipe, task_of
     from saccade.training.dry_run import dry_run as try_out
     from saccade.training.loop import train as run_training
-    from saccade.training.progress import ConsoleReporter
+    from saccade.training.progress import ConsoleReporter, Silent
+    from saccade.training.ranks import leads, several
     from saccade.training.signals import Interrupted
 
     recipe_ = read_recipe(recipe, sets).config
     folder = Path(run or Path("runs") / Path(recipe).stem)
-    report = ConsoleReporter()
+    report = ConsoleReporter() if leads() else Silent()
+    if dry_run and several():
+        raise UsageError("--dry-run: looks at one process; run it without torchrun")
     if dry_run:
         print("\n".join(try_out(recipe_, folder, report).lines()))
         return 0
     try:
         run_training(recipe_, folder, report, allow_change=allow_change)
     except Interrupted as stopped:
-        report.say(f"Saved step {stopped.step:,}. Continue with: {this_command()}")
+        report.say(f"Saved step {stopped.step:,}. Continue with: {'torchrun … ' if several() else ''}{this_command()}")
         return 128 + stopped.number
+    if not leads():
+        return 0
     report.say(_draw(folder))
     command = task_of(recipe_).command
     report.say(f"{command.capitalize()} with: {program()} {command} {shlex.quote(str(folder))} FILE")

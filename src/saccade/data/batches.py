@@ -34,6 +34,9 @@ class Side:
         keep = np.arange(longest) < np.array(lengths)[:, None] if short else None
         return cls(torch.from_numpy(values), None if keep is None else torch.from_numpy(keep))
 
+    def to(self, device: torch.device) -> "Side":
+        return Side(self.values.to(device), None if self.keep is None else self.keep.to(device))
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -45,6 +48,12 @@ class Batch:
     inputs: Side | None
     outputs: Side
     links: Float[Tensor, "B T S"] | None = None  # how much each output belongs to each place of the source, if known
+    idle: bool = False  # of no share: gone through because all ranks go together, and counted as nothing
+
+    def to(self, device: torch.device) -> "Batch":
+        inputs = None if self.inputs is None else self.inputs.to(device)
+        links = None if self.links is None else self.links.to(device)
+        return replace(self, source=self.source.to(device), inputs=inputs, outputs=self.outputs.to(device), links=links)
 
     @property
     def source_tokens(self) -> int:
@@ -144,6 +153,10 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.source_lengths)
 
+    def target_tokens_of(self, rows: np.ndarray) -> int:
+        """What a batch of these rows would count, without making it."""
+        return sum(int((self.target(row) != NO_LABEL).sum()) + self.layout.beside for row in rows)
+
     @property
     def places(self) -> np.ndarray:
         """How many places each row takes on its longer side."""
@@ -214,18 +227,49 @@ class Position:
     batch: int = 0
 
 
+@dataclass(frozen=True)
+class Share:
+    """What one of several ranks takes of each batch: number `rank` of `count` parts."""
+
+    rank: int = 0
+    count: int = 1
+
+    def of(self, corpus: Corpus, rows: np.ndarray) -> np.ndarray:
+        """Neighbours in length stay together, and the parts have about equal lengths in all."""
+        longer = np.maximum(corpus.source_lengths[rows], corpus.target_lengths[rows]) + corpus.layout.beside
+        ends = np.concatenate([[0], np.cumsum(longer)])
+        first, end = (_nearest(ends, ends[-1] * rank / self.count) for rank in (self.rank, self.rank + 1))
+        return rows[first:end]
+
+    def batch(self, corpus: Corpus, rows: np.ndarray) -> Batch:
+        """This part as a batch. Where there are more ranks than rows, some are idle."""
+        mine = self.of(corpus, rows)
+        return corpus.batch(mine.tolist()) if len(mine) else replace(corpus.batch(rows[:1].tolist()), idle=True)
+
+
+def _nearest(ends: np.ndarray, wanted: float) -> int:
+    """The number of the end that is nearest."""
+    after = int(np.searchsorted(ends, wanted))
+    return after if after == 0 or ends[after] - wanted < wanted - ends[after - 1] else after - 1
+
+
+ALL = Share()
+
+
 def updates(
-    corpus: Corpus, batch_tokens: int, update_tokens: int, seed: int, start: Position
+    corpus: Corpus, batch_tokens: int, update_tokens: int, seed: int, start: Position, share: Share = ALL
 ) -> Iterator[tuple[list[Batch], Position]]:
-    """For ever: the batches of one update (at least `update_tokens` target tokens, or what the epoch still has),
-    and the position after it."""
+    """For ever: a share of the batches of one update (which have at least `update_tokens` target tokens, or what the
+    epoch still has), and the position after it. Which rows an update has does not depend on how they are shared."""
     epoch, first = start.epoch, start.batch
     while True:
         plan = epoch_batches(corpus, batch_tokens, seed, epoch)
         while first < len(plan):
             batches: list[Batch] = []
-            while first < len(plan) and sum(b.target_tokens for b in batches) < max(1, update_tokens):
-                batches.append(corpus.batch(plan[first].tolist()))
+            tokens = 0
+            while first < len(plan) and tokens < max(1, update_tokens):
+                batches.append(share.batch(corpus, plan[first]))
+                tokens += corpus.target_tokens_of(plan[first])
                 first += 1
             yield batches, Position(epoch, first) if first < len(plan) else Position(epoch + 1, 0)
         epoch, first = epoch + 1, 0

@@ -40,6 +40,7 @@ HARMLESS = {
     "train.keep",
     "train.average",
     "train.log_every",
+    "train.ranks",
 }
 
 

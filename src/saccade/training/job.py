@@ -1,5 +1,6 @@
 """Everything a training works with, made ready from a recipe: data, codecs, model, optimizer."""
 
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +12,15 @@ from saccade.config import build
 from saccade.data.codecs import Codecs
 from saccade.data.sources import Frames, Loaded, Source, load
 from saccade.data.sources.series import leaks
-from saccade.errors import DataError
+from saccade.errors import DataError, RunError
 from saccade.models.assemble import Model
 from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe, best_by, sources_of, task_of
 from saccade.runs.folder import RunFolder, checksums, learn_codecs
 from saccade.tasks.task import Encoded, Task, check_rows
+from saccade.training.learners import Learner, learner_of, like, whole_of
 from saccade.training.progress import Reporter
+from saccade.training.ranks import Alone, Ranks, seed_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,9 @@ class Job:
     codecs: Codecs[Any, Any]
     train: Encoded
     dev: Sequence[Any]
-    model: Model
+    ranks: Ranks
+    model: Model  # whole on the lead, which validates and saves it
+    learner: Learner
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     checksums: dict[str, str]
@@ -40,32 +45,52 @@ class Job:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        return [p for p in self.model.parameters() if p.requires_grad]
+        return [p for p in self.learner.model.parameters() if p.requires_grad]
 
-    def training_tensors(self) -> dict[str, Tensor]:
-        """What resuming needs beside the weights: the optimizer's tensors by name, and the random generator."""
-        names = {id(p): name for name, p in self.model.named_parameters()}
-        tensors = {
+    @property
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """By name; where the model is sharded, so are they."""
+        names = {id(p): name for name, p in self.learner.model.named_parameters()}
+        return {
             f"{key}/{names[id(p)]}": value for p, state in self.optimizer.state.items() for key, value in state.items()
         }
-        return {**tensors, "random": torch.get_rng_state()}
+
+    def training_tensors(self) -> dict[str, Tensor]:
+        """What resuming needs beside the weights: the optimizer's tensors and the random generator of every rank."""
+        random = enumerate(self.ranks.gathered(torch.get_rng_state()))
+        tensors = {name: whole_of(value) for name, value in sorted(self.optimizer_tensors.items())}
+        return tensors | {random_of(rank): state for rank, state in random}
 
     def restore_tensors(self, tensors: dict[str, Tensor]) -> None:
-        torch.set_rng_state(tensors.pop("random"))
-        parameters = dict(self.model.named_parameters())
-        for path, value in tensors.items():
-            key, name = path.split("/", 1)
-            self.optimizer.state[parameters[name]][key] = value
+        """On every rank; only the lead's `tensors` count."""
+        parameters = dict(self.learner.model.named_parameters())
+        for path, value in self.ranks.tensors(tensors):
+            key, _, name = path.partition("/")
+            if name in parameters:
+                self.optimizer.state[parameters[name]][key] = like(parameters[name], value)
+            elif path == random_of(self.ranks.rank):
+                torch.set_rng_state(value)
+            elif key != "random":
+                raise RunError(f"the checkpoint holds {path}, which the optimizer does not have")
 
 
-def prepare(recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool = False) -> Job:
+def random_of(rank: int) -> str:
+    """What a rank's random generator is called in a checkpoint."""
+    return f"random/{rank}" if rank else "random"
+
+
+ALONE = Alone()
+
+
+def prepare(recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool = False, ranks: Ranks = ALONE) -> Job:
     """Read and check all data, take the run's codecs or learn them, build the model."""
     splits, task = sources_of(recipe), task_of(recipe)
     sums = checksums(splits)
-    if run.started():
+    if ranks.lead and run.started():
         run.compare(recipe, sums, allow_change)
+    same_text(sums, ranks)
     data = read_data(recipe, task, splits)
-    codecs = codecs_of(recipe, run, data, report)
+    codecs = codecs_of(recipe, run, data, report, ranks)
     train = task.encode(data["train"].rows, codecs, recipe.data.longest)
     if not len(train.corpus):
         raise DataError(f"data.train: none of {len(data['train'].rows):,} {task.unit} can be trained on")
@@ -78,14 +103,19 @@ def prepare(recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool
         f"({data['dev'].faults + len(data['dev'].rows) - len(dev):,} bad lines left out); {task.told(codecs)}"
     )
     model = run.model(recipe, codecs)
+    learner = learner_of(model, task, recipe.train.ranks, ranks, train.corpus.batch([0]))
+    if ranks.count > 1:
+        torch.manual_seed(seed_of(recipe.seed, ranks.rank))
     return Job(
         recipe=recipe,
         task=task,
         codecs=codecs,
         train=train,
         dev=dev,
+        ranks=ranks,
         model=model,
-        optimizer=build(recipe.train.optimizer, "train.optimizer", parameters=model.parameters()),
+        learner=learner,
+        optimizer=build(recipe.train.optimizer, "train.optimizer", parameters=learner.model.parameters()),
         schedule=build(recipe.train.schedule, "train.schedule", updates=recipe.train.updates),
         checksums=sums,
     )
@@ -105,7 +135,27 @@ def read_data(recipe: Recipe, task: Task, splits: dict[str, Source]) -> dict[str
     return data
 
 
-def codecs_of(recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter) -> Codecs[Any, Any]:
+def same_text(sums: dict[str, str], ranks: Ranks) -> None:
+    """All ranks must read what the lead reads, on whatever machine they are."""
+    for key, found in ranks.told(sums).items():
+        if sums.get(key) != found:
+            raise DataError(f"{key}: is not the text that rank 0 reads; give every machine the same files")
+
+
+def codecs_of(
+    recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter, ranks: Ranks
+) -> Codecs[Any, Any]:
+    """The lead's, which are those of the run or new ones."""
+    if ranks.count == 1:
+        return own_codecs(recipe, run, data, report)
+    task = task_of(recipe)
+    codecs = own_codecs(recipe, run, data, report) if ranks.lead else None
+    files = {name: b64encode(content).decode() for name, content in task.files(codecs).items()} if codecs else {}
+    files = {name: b64decode(content) for name, content in ranks.told(files).items()}
+    return codecs or task.read(files, build(recipe.data.tokenizer, "data.tokenizer"), recipe.data.joint)
+
+
+def own_codecs(recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter) -> Codecs[Any, Any]:
     """Those of the run, or new ones."""
     known = run.codecs(recipe) if run.started() else None
     if known is not None:

@@ -6,19 +6,23 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from saccade.data.batches import Batch, updates
+from saccade.data.batches import Batch, Share, updates
 from saccade.errors import RunError
 from saccade.recipe import Recipe
 from saccade.runs.checkpoints import average, checkpoint_bytes, load_training, load_weights, write_checkpoint
 from saccade.runs.files import clear_leftovers, discard, not_written, verify
 from saccade.runs.folder import RunFolder
+from saccade.tasks.losses import Loss
 from saccade.training.job import Job, prepare
-from saccade.training.progress import Line, Reporter
+from saccade.training.learners import whole_of
+from saccade.training.progress import Line, Reporter, Silent
+from saccade.training.ranks import joined
 from saccade.training.signals import Interrupted, Interrupts
 from saccade.training.state import Seconds, State, Stop, Sums
 
@@ -26,18 +30,20 @@ MOST_SKIPS = 10  # updates in a row whose gradients are not finite
 
 
 def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = False) -> RunFolder:
-    """Train, or go on training, the run at `path`."""
+    """Train, or go on training, the run at `path`, with all ranks that there are."""
     run = RunFolder(path)
-    with run.locked():
-        job = prepare(recipe, run, report, allow_change)
-        run.store(recipe, job.checksums, job.codecs)
+    with joined() as ranks, run.locked() if ranks.lead else nullcontext():
+        report = report if ranks.lead else Silent()
+        job = prepare(recipe, run, report, allow_change, ranks)
+        if ranks.lead:
+            run.store(recipe, job.checksums, job.codecs)
         state = restore(job, run, report)
         try:
             with Interrupts() as interrupts:
                 learn(job, run, state, report, interrupts)
                 finish(job, run, state, report)
         except OSError as error:
-            raise not_written(path, error, checkpoint_bytes(job.model, job.training_tensors())) from None
+            raise not_written(path, error, checkpoint_bytes(job.model, job.optimizer_tensors)) from None
         finally:
             report.close()
     return run
@@ -45,26 +51,28 @@ def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = 
 
 def learn(job: Job, run: RunFolder, state: State, report: Reporter, interrupts: Interrupts) -> None:
     """Update after update, until there is a reason to stop."""
-    settings = job.recipe.train
+    settings, ranks = job.recipe.train, job.ranks
     job.model.train()
     began = time.monotonic() - state.seconds.total
-    plan = updates(job.train.corpus, settings.batch_tokens, settings.update_tokens, job.recipe.seed, state.position)
+    tokens, share = (settings.batch_tokens, settings.update_tokens), Share(ranks.rank, ranks.count)
+    plan = updates(job.train.corpus, *tokens, job.recipe.seed, state.position, share)
     while not (stop := reason_to_stop(job, state)):
         before = time.monotonic()
         batches, position = next(plan)
         update(job, state, batches)
         now = time.monotonic()
         state.step, state.position = state.step + 1, position
-        state.seconds = Seconds(now - began, state.seconds.interval + now - before)
+        number, total = ranks.largest(interrupts.number, now - began)  # all ranks stop after the same update
+        state.seconds = Seconds(total, state.seconds.interval + now - before)
         if state.step % settings.log_every == 0:
             log(job, run, state, report)
         if state.step % settings.validate_every == 0:
             validate(job, run, state, report)
             save(job, run, state, regular=True)
-        if interrupts.number:
+        if number:
             if state.step not in state.regular:
                 save(job, run, state, regular=False)
-            raise Interrupted(interrupts.number, state.step)
+            raise Interrupted(int(number), state.step)
     if state.step not in state.regular:
         validate(job, run, state, report)
         save(job, run, state, regular=True)
@@ -93,26 +101,31 @@ def reason_to_stop(job: Job, state: State) -> Stop:
 
 
 def update(job: Job, state: State, batches: Sequence[Batch]) -> None:
-    """Sum the losses and gradients of all batches, divide once, clip, step. Skip what is not finite."""
+    """Sum the losses and gradients of all batches and ranks, divide once, clip, step. Skip what is not finite."""
     job.optimizer.zero_grad()
-    shown: Counter[str] = Counter()
-    count = 0
+    mine: Counter[str] = Counter()
     for batch in batches:
-        loss = job.task.loss(job.model, batch)
-        loss.total.backward()
-        shown.update(loss.shown)
-        count += loss.count
-    if not count:  # of labels: an epoch may end with rows that have none
+        mine.update(tally(batch, job.learner.learn(batch, last=batch is batches[-1])))
+    sums = job.ranks.sums(mine)
+    if not sums["count"]:  # of labels: an epoch may end with rows that have none
         return
-    norm = scale_gradients(job, 1 / count)
-    if not (math.isfinite(norm) and math.isfinite(shown["cost"])):
+    norm = scale_gradients(job, job.ranks.count / sums["count"])
+    if not (math.isfinite(norm) and math.isfinite(sums["cost"])):
         skip(job, state, batches)
         return
     for group in job.optimizer.param_groups:
         group["lr"] = job.schedule(state.step + 1)
     job.optimizer.step()
     state.in_a_row = 0
-    add(state.sums, batches, shown, count, norm)
+    add(state.sums, sums, norm)
+
+
+def tally(batch: Batch, loss: Loss) -> dict[str, float]:
+    """What the log tells of a batch, as sums; the costs of parts by their names after `parts/`."""
+    there = 0 if batch.idle else 1
+    tokens = {"source_tokens": batch.source_tokens, "real": batch.real_tokens, "padded": batch.padded_tokens}
+    costs = {name if name == "cost" else f"parts/{name}": cost for name, cost in loss.shown.items()}
+    return {"count": loss.count, **costs, **{name: there * number for name, number in tokens.items()}}
 
 
 def skip(job: Job, state: State, batches: Sequence[Batch]) -> None:
@@ -130,31 +143,34 @@ def skip(job: Job, state: State, batches: Sequence[Batch]) -> None:
 def scale_gradients(job: Job, scale: float) -> float:
     """Make the gradients those of the mean loss, and no longer than `train.clip`; return their length before."""
     gradients = [p.grad for p in job.parameters if p.grad is not None]
-    norm = float(torch.nn.utils.get_total_norm(gradients)) * scale
+    norm = float(whole_of(torch.nn.utils.get_total_norm(gradients))) * scale
     clip = job.recipe.train.clip
     for gradient in gradients:
         gradient.mul_(scale * min(1.0, clip / norm) if clip and norm > 0 else scale)
     return norm
 
 
-def add(sums: Sums, batches: Sequence[Batch], shown: Mapping[str, float], count: int, norm: float) -> None:
-    sums.cost += shown["cost"]
-    for name in shown.keys() - {"cost"}:
-        sums.parts[name] = sums.parts.get(name, 0.0) + shown[name]
-    sums.count += count
+def add(sums: Sums, found: Mapping[str, float], norm: float) -> None:
+    sums.cost += found["cost"]
+    for path in found:
+        kind, _, name = path.partition("/")
+        if kind == "parts":
+            sums.parts[name] = sums.parts.get(name, 0.0) + found[path]
+    sums.count += int(found["count"])
     sums.norms += norm
     sums.updates += 1
-    sums.source_tokens += sum(batch.source_tokens for batch in batches)
-    sums.real += sum(batch.real_tokens for batch in batches)
-    sums.padded += sum(batch.padded_tokens for batch in batches)
+    sums.source_tokens += int(found["source_tokens"])
+    sums.real += int(found["real"])
+    sums.padded += int(found["padded"])
 
 
 def log(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
     """Write and show the mean of the interval. metrics.jsonl holds what is exact, timing.jsonl what is measured."""
     line = interval(job, state)
-    append(run, state, line.exact())
-    with run.timing.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line.measured()) + "\n")
+    if job.ranks.lead:
+        append(run, state, line.exact())
+        with run.timing.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line.measured()) + "\n")
     report.line(line)
     state.sums, state.seconds.interval = Sums(), 0.0
 
@@ -187,15 +203,21 @@ def append(run: RunFolder, state: State, record: dict[str, Any]) -> None:
 
 
 def validate(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
-    """Use the model on the development data for real and remember whether it is the best so far."""
+    """Use the model on the development data for real and remember whether it is the best so far. The lead does it,
+    and the other ranks wait for its verdict."""
     recipe = job.recipe
-    result = job.task.validate(job.model, job.codecs, job.dev, recipe.data.longest, recipe.train.validation)
-    figure = result.figures[job.best_by]
+    job.learner.gather()
+    result = None
+    if job.ranks.lead:
+        result = job.task.validate(job.model, job.codecs, job.dev, recipe.data.longest, recipe.train.validation)
+    figure = job.ranks.told(result and result.figures[job.best_by])
     better = state.better(figure, job.best_by)
     if better:
         state.best, state.best_step, state.stale = figure, state.step, 0
     else:
         state.stale += 1
+    if result is None:
+        return
     samples = [sample.__dict__ for sample in result.samples]
     append(run, state, {"step": state.step, "validation": result.figures, "best": better, "samples": samples})
     report.validation(state.step, result, better)
@@ -205,14 +227,21 @@ def save(job: Job, run: RunFolder, state: State, *, regular: bool) -> None:
     """A checkpoint, then the marks that point to it, then the end of those no longer wanted."""
     if regular:
         state.regular.append(state.step)
+    job.learner.gather()
+    tensors = job.training_tensors()
+    if job.ranks.lead:
+        write(job, run, state, tensors)
+
+
+def write(job: Job, run: RunFolder, state: State, tensors: Mapping[str, torch.Tensor]) -> None:
     checkpoints = run.checkpoints
     if (old := checkpoints.folder / "average").exists():  # of an earlier end: it would hide what is newer
         discard(old)
     if run.metrics.exists():
         with run.metrics.open("rb") as file:
             os.fsync(file.fileno())
-    facts = {"step": state.step, "threads": torch.get_num_threads()}
-    write_checkpoint(checkpoints.at(state.step), job.model, job.training_tensors(), state.plain(), **facts)
+    facts = {"step": state.step, "threads": torch.get_num_threads(), "ranks": job.ranks.count}
+    write_checkpoint(checkpoints.at(state.step), job.model, tensors, state.plain(), **facts)
     mark(run, state)
     prune(job, run, state)
 
@@ -230,6 +259,17 @@ def mark(run: RunFolder, state: State) -> None:
 
 def restore(job: Job, run: RunFolder, report: Reporter) -> State:
     """Go back to the newest whole checkpoint, or begin."""
+    tensors, tree = read_newest(job, run, report) if job.ranks.lead else ({}, None)
+    tree = job.ranks.told(tree)
+    if tree is None:
+        return State()
+    job.learner.spread()
+    job.restore_tensors(tensors)
+    return State.read(tree)
+
+
+def read_newest(job: Job, run: RunFolder, report: Reporter) -> tuple[dict[str, torch.Tensor], Any]:
+    """The weights go into the model; what else a checkpoint has is returned, and nothing if there is none."""
     run.checkpoints.folder.mkdir(exist_ok=True)
     clear_leftovers(run.checkpoints.folder)
     clear_leftovers(run.path)
@@ -238,10 +278,9 @@ def restore(job: Job, run: RunFolder, report: Reporter) -> State:
         report.say(f"warning: {trouble}")
     if newest is None:
         run.metrics.write_bytes(b"")
-        return State()
+        return {}, None
     manifest = load_weights(job.model, newest)
     tensors, tree = load_training(newest, manifest)
-    job.restore_tensors(tensors)
     state = State.read(tree)
     with run.metrics.open("a+b") as file:
         if file.tell() < state.metrics_bytes:
@@ -250,10 +289,11 @@ def restore(job: Job, run: RunFolder, report: Reporter) -> State:
     mark(run, state)
     prune(job, run, state)
     report.say(f"going on from step {state.step:,}")
-    for fact, now in {"threads": torch.get_num_threads(), "torch": torch.__version__}.items():
-        if manifest.get(fact) != now:
-            report.say(f"warning: not bit-exact: {fact} was {manifest.get(fact)}, is {now}")
-    return state
+    facts = {"threads": torch.get_num_threads(), "torch": torch.__version__, "ranks": job.ranks.count}
+    for fact, now in facts.items():
+        if (then := {"ranks": 1, **manifest}.get(fact)) != now:
+            report.say(f"warning: not bit-exact: {fact} was {then}, is {now}")
+    return tensors, tree
 
 
 def averaged(run: RunFolder) -> list[int] | None:
@@ -266,7 +306,7 @@ def averaged(run: RunFolder) -> list[int] | None:
 
 def finish(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
     """Average the last checkpoints, if the recipe asks for it."""
-    if not job.recipe.train.average:
+    if not job.recipe.train.average or not job.ranks.lead:
         return
     last = [step for step in state.regular if run.checkpoints.at(step).is_dir()][-job.recipe.train.average :]
     troubles = {step: run.checkpoints.trouble(step) for step in last}

@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: finish the update, save, say how to go on. A second Ctrl-C ends at once."""
 
+import os
 import signal
 import threading
 from types import FrameType
@@ -32,6 +33,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.number:
+        passed_on = number == signal.SIGTERM and "TORCHELASTIC_RUN_ID" in os.environ  # by torchrun, which had it too
+        if self.number and not passed_on:
             raise SystemExit(128 + number)
         self.number = number
