@@ -465,6 +465,7 @@ HARMLESS_VALUES = {
     "train.keep": 3,
     "train.average": 2,
     "train.log_every": 3,
+    "train.ranks": "sharded",
 }
 
 

@@ -28,7 +28,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, _terminate)
     try:
         result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
@@ -54,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("out of memory; lower train.batch_tokens or decode.batch_tokens", 1)
     except OSError as error:
         return _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
+    finally:
+        signal.signal(signal.SIGTERM, before)  # what comes while Python winds up is no news
 
 
 def _fail(text: str, code: int) -> int:

@@ -54,7 +54,8 @@ def train(
     try:
         run_training(recipe_, folder, report, allow_change=allow_change)
     except Interrupted as stopped:
-        report.say(f"Saved step {stopped.step:,}. Continue with: {'torchrun … ' if several() else ''}{this_command()}")
+        how = "the same torchrun command" if several() else this_command()
+        report.say(f"Saved step {stopped.step:,}. Continue with: {how}")
         return 128 + stopped.number
     if not leads():
         return 0

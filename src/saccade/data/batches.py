@@ -155,7 +155,7 @@ class Corpus:
 
     def target_tokens_of(self, rows: np.ndarray) -> int:
         """What a batch of these rows would count, without making it."""
-        return sum(int((self.target(row) != NO_LABEL).sum()) + self.layout.beside for row in rows)
+        return sum(int((self.target(row) != NO_LABEL).sum()) + self.layout.beside for row in rows.tolist())
 
     @property
     def places(self) -> np.ndarray:
