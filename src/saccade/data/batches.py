@@ -3,6 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -34,6 +35,19 @@ class Side:
         keep = np.arange(longest) < np.array(lengths)[:, None] if short else None
         return cls(torch.from_numpy(values), None if keep is None else torch.from_numpy(keep))
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """The places of each row that are not padding."""
+        rows, places = self.values.shape[:2]
+        return np.full(rows, places) if self.keep is None else self.keep.sum(1).numpy()
+
+    def part(self, first: int, end: int) -> "Side":
+        """Some rows, cut to the longest of them."""
+        longest = int(self.lengths[first:end].max(initial=0))
+        keep = None if self.keep is None else self.keep[first:end, :longest]
+        whole = keep is None or bool(keep.all())
+        return Side(self.values[first:end, :longest].contiguous(), None if whole else keep)
+
     def to(self, device: torch.device) -> "Side":
         return Side(self.values.to(device), None if self.keep is None else self.keep.to(device))
 
@@ -55,6 +69,22 @@ class Batch:
         links = None if self.links is None else self.links.to(device)
         return replace(self, source=self.source.to(device), inputs=inputs, outputs=self.outputs.to(device), links=links)
 
+    def cut(self, count: int) -> "list[Batch]":
+        """At most `count` batches of neighbouring rows with about equal lengths in all, each as wide as it needs."""
+        sides = [side for side in (self.source, self.inputs) if side is not None]
+        lengths = sum(side.lengths for side in sides)
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        cuts = sorted({_nearest(ends, ends[-1] * part / count) for part in range(count + 1)})
+        return [self._rows(first, end) for first, end in pairwise(cuts)]
+
+    def _rows(self, first: int, end: int) -> "Batch":
+        source, outputs = self.source.part(first, end), self.outputs.part(first, end)
+        links = self.links
+        if links is not None:
+            links = links[first:end, : outputs.values.shape[1], : source.values.shape[1]]
+        inputs = None if self.inputs is None else self.inputs.part(first, end)
+        return replace(self, rows=self.rows[first:end], source=source, inputs=inputs, outputs=outputs, links=links)
+
     @property
     def source_tokens(self) -> int:
         return _real(self.source)
@@ -68,6 +98,11 @@ class Batch:
     def real_tokens(self) -> int:
         """Places that are not padding. Labels take none: they stand at the places of the source."""
         return self.source_tokens + (self.target_tokens if self.inputs else 0)
+
+    @property
+    def longer_places(self) -> int:
+        """Of the side that has more."""
+        return max(_places(self.source), _places(self.outputs))
 
     @property
     def padded_tokens(self) -> int:

@@ -17,12 +17,14 @@ class Dropout(nn.Module):
     def __init__(self, rate: float):
         super().__init__()
         self.threshold = round(rate * 256)
+        self.generator: torch.Generator | None = None  # who draws, where several draw at once; None: torch's own
         if not 0 <= self.threshold < 256:
             raise Refusal(f"a dropout rate is from 0 to 255/256, got {rate}")
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.threshold == 0:
             return x
-        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device).random_(-(2**63), None)
+        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
+        words.random_(-(2**63), None, generator=self.generator)
         keep = words.view(torch.uint8)[: x.numel()].view(x.shape) >= self.threshold
         return x * keep.to(x.dtype).mul_(256 / (256 - self.threshold))

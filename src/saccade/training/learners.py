@@ -19,6 +19,7 @@ from saccade.runs.checkpoints import named_tensors
 from saccade.tasks.losses import Loss
 from saccade.tasks.task import Task
 from saccade.training.ranks import Ranks
+from saccade.training.threads import SideBySide, can_share
 
 How = Literal["copied", "sharded"]
 
@@ -122,7 +123,8 @@ class Several:
 def learner_of(model: Model, task: Task, how: How, ranks: Ranks, example: Batch) -> Learner:
     """`example` is any batch: by it ranks find out which weights take part."""
     if ranks.count == 1:
-        return Single(model, task)
+        threads = torch.get_num_threads()
+        return SideBySide(model, task, threads) if threads > 1 and can_share(model) else Single(model, task)
     model.train()
     return copied(model, task, ranks, example) if how == "copied" else sharded(model, task, ranks)
 

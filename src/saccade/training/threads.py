@@ -1,0 +1,107 @@
+"""Several threads in one process: each takes a share of every batch and works on it with a core of its own.
+
+Threads that share every operation wait for each other at its end, and a small model is thousands of small operations.
+Threads that share the rows wait once an update; and a share's numbers stay nearer to its core.
+"""
+
+import copy
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor, nn
+
+from saccade.data.batches import Batch
+from saccade.models.assemble import Model
+from saccade.parts.dropout import Dropout
+from saccade.runs.checkpoints import named_tensors
+from saccade.tasks.losses import Loss
+from saccade.tasks.task import Task
+
+# places of a share on its longer side
+LEAST = 256  # fewer are not worth a thread
+MOST = 1024  # more are no faster, and all that a pass remembers of them takes memory
+
+Found = tuple[list[Tensor], Loss]
+
+
+def can_share(model: Model) -> bool:
+    """Whether shares can be learned from at the same time: not where one pass leaves something for the next, such as
+    the baseline of hard attention."""
+    return all(isinstance(tensor, nn.Parameter) for tensor in named_tensors(model)[0].values())
+
+
+class SideBySide:
+    """A model and its doubles, a thread each. They have the same weights; only what is said and drawn is apart.
+
+    The gradients are summed in a fixed order, and what the doubles draw follows from the state of torch's generator:
+    the same number of threads gives the same bits.
+    """
+
+    def __init__(self, model: Model, task: Task, threads: int):
+        self.model, self.task = model, task
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._doubles = [model, *(_double(model) for _ in range(threads - 1))]
+        self._pool = ThreadPoolExecutor(threads, "learn", torch.set_num_threads, (1,))
+
+    def learn(self, batch: Batch, last: bool) -> Loss:
+        threads = max(1, min(len(self._doubles), batch.longer_places // LEAST))
+        shares = batch.cut(threads * max(1, -(-batch.longer_places // (threads * MOST))))
+        doubles = self._doubles[:threads]
+        for double in doubles[1:]:
+            _wake(double, self.model.training)
+        found = [*self._pool.map(self._learn, doubles, [shares[i::threads] for i in range(threads)])]
+        for gradients, _ in found:
+            _add(self._parameters, gradients)
+        return _sum([loss for _, loss in found])
+
+    def _learn(self, model: Model, shares: Sequence[Batch]) -> Found:
+        gradients: list[Tensor] = []
+        losses = []
+        for share in shares:
+            loss = self.task.loss(model, share)
+            new = torch.autograd.grad(loss.total, self._parameters, allow_unused=True, materialize_grads=True)
+            gradients = [a.add_(b) for a, b in zip(gradients, new, strict=True)] if gradients else [*new]
+            losses.append(Loss(loss.total.detach(), loss.count, loss.shown))
+        return gradients, _sum(losses)
+
+    def gather(self) -> None: ...
+    def spread(self) -> None: ...
+
+
+def _double(model: Model) -> Model:
+    """Other modules, the same weights."""
+    double = copy.deepcopy(model, {id(p): p for p in model.parameters()})
+    generator = torch.Generator()
+    for part in double.modules():
+        if isinstance(part, Dropout):
+            part.generator = generator
+    return double
+
+
+def _wake(double: Model, training: bool) -> None:
+    """Ready for an update, and for other draws than before."""
+    if double.training != training:
+        double.train(training)
+    seed = int(torch.randint(2**63 - 1, ()))
+    for part in double.modules():
+        if isinstance(part, Dropout) and part.generator is not None:
+            part.generator.manual_seed(seed)
+            return  # they share it
+
+
+def _add(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> None:
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if parameter.grad is None:
+            parameter.grad = gradient
+        else:
+            parameter.grad.add_(gradient)
+
+
+def _sum(losses: Sequence[Loss]) -> Loss:
+    shown: Counter[str] = Counter()
+    for loss in losses:
+        shown.update(loss.shown)
+    total = torch.stack([loss.total for loss in losses]).sum() if losses else torch.zeros(())
+    return Loss(total, sum(loss.count for loss in losses), dict(shown))

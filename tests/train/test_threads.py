@@ -1,0 +1,141 @@
+"""Shares of a batch on threads of their own give the gradients of the whole, and the same bits each time."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from contracts.checks import random_corpus, shaken
+from saccade.config import python_layer, resolve
+from saccade.data.batches import Batch, Corpus, Side
+from saccade.data.tokenizers import END
+from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
+from saccade.tasks.tagging import Tagging
+from saccade.tasks.translation import Translation
+from saccade.training import threads
+from saccade.training.learners import Single
+from saccade.training.threads import SideBySide, can_share
+
+V = 100
+BLOCK = {"self": {"heads": 2}, "memory": {"heads": 2}, "feed_forward": {"inner": 24}}
+STACKED = {"dim": 16, "block": BLOCK, "encoder": {"depth": 2}, "decoder": {"depth": 2}}
+RECURRENT = {"dim": 16, "encoder": {"kind": "recurrent"}, "decoder": {"kind": "recurrent"}}
+STILL = {"dropout": {"residual": 0.0, "embedding": 0.0}}
+LIVELY = {"dropout": {"residual": 0.4, "embedding": 0.4, "attention": 0.2, "feed_forward": 0.2}}
+
+
+@pytest.fixture(autouse=True)
+def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "LEAST", 8)
+    monkeypatch.setattr(threads, "MOST", 24)
+
+
+def model_of(tree: dict[str, Any], writes: bool = True) -> Model:
+    config = resolve(ModelConfig, [python_layer(tree)], spread_block).config
+    torch.manual_seed(0)
+    return shaken(assemble(config, V, V, writes=writes), by=0.1).train()
+
+
+def batch_of(rows: int = 23) -> Batch:
+    corpus = random_corpus(rows)
+    return corpus.batch(range(rows))
+
+
+def learned(learner: Any, batch: Batch) -> tuple[Any, dict[str, Tensor]]:
+    learner.model.zero_grad(set_to_none=True)
+    loss = learner.learn(batch, last=True)
+    return loss, {name: p.grad.clone() for name, p in learner.model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("tree", [STACKED, RECURRENT], ids=["stacked", "recurrent"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_shares_have_the_gradients_of_the_whole(tree: dict[str, Any], count: int) -> None:
+    model, task, batch = model_of(tree | STILL), Translation(), batch_of()
+    whole, expected = learned(Single(model, task), batch)
+    loss, found = learned(SideBySide(model, task, count), batch)
+    assert loss.count == whole.count
+    assert loss.shown.keys() == whole.shown.keys()
+    assert loss.shown["cost"] == pytest.approx(whole.shown["cost"], rel=1e-5)
+    assert float(loss.total) == pytest.approx(float(whole.total.detach()), rel=1e-5)
+    assert found.keys() == expected.keys()
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_gradients_are_added_to_those_of_the_batch_before() -> None:
+    model, task = model_of(STACKED | STILL), Translation()
+    learner = SideBySide(model, task, 2)
+    _, once = learned(learner, batch_of())
+    learner.learn(batch_of(), last=True)
+    for name, p in model.named_parameters():
+        torch.testing.assert_close(p.grad, 2 * once[name])
+
+
+def test_the_same_draws_give_the_same_bits_and_others_do_not() -> None:
+    learner, batch = SideBySide(model_of(STACKED | LIVELY), Translation(), 2), batch_of()
+
+    def after(seed: int) -> dict[str, Tensor]:
+        torch.manual_seed(seed)
+        return learned(learner, batch)[1]
+
+    first, again, other = after(5), after(5), after(6)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_doubles_draw_apart_from_each_other() -> None:
+    """Rows that are alike come out unlike, whichever thread had them."""
+    model = model_of(STACKED | LIVELY)
+    row = [[5, 6, 7, 8]] * 16
+    batch = Corpus(row, row).batch(range(16))
+    heard: list[float] = []
+
+    class Listening(Translation):
+        def loss(self, model: Model, batch: Batch) -> Any:
+            loss = super().loss(model, batch)
+            heard.append(float(loss.total.detach()))
+            return loss
+
+    SideBySide(model, Listening(), 2).learn(batch, last=True)
+    assert len(heard) > 2
+    assert len(set(heard)) == len(heard)
+
+
+def test_labels_are_shared_out_too() -> None:
+    model, task = model_of(STACKED | STILL | {"head": "linear", "shared_embeddings": False}, writes=False), Tagging()
+    ids = torch.randint(4, V, (9, 7))
+    keep = torch.arange(7) < torch.randint(2, 8, (9,))[:, None]
+    batch = Batch(tuple(range(9)), Side(ids, keep), None, Side(torch.randint(0, V, (9, 7)), keep))
+    whole, expected = learned(Single(model, task), batch)
+    loss, found = learned(SideBySide(model, task, 2), batch)
+    assert loss.count == whole.count
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4)
+
+
+def test_what_a_pass_leaves_for_the_next_cannot_be_shared() -> None:
+    hard = BLOCK | {"memory": {"heads": 2, "pick": "hard"}}
+    assert can_share(model_of(STACKED))
+    assert not can_share(model_of(STACKED | {"block": hard}))
+
+
+def test_a_cut_keeps_every_row_and_trims_what_is_padding() -> None:
+    batch = batch_of(40)
+    parts = batch.cut(4)
+    assert tuple(row for part in parts for row in part.rows) == batch.rows
+    assert sum(part.target_tokens for part in parts) == batch.target_tokens
+    assert sum(part.padded_tokens for part in parts) < batch.padded_tokens
+    for part in parts:
+        assert part.inputs is not None
+        at = part.rows[0]
+        for ours, theirs in ((part.source, batch.source), (part.inputs, batch.inputs), (part.outputs, batch.outputs)):
+            assert theirs is not None
+            width = ours.values.shape[1]
+            assert torch.equal(ours.values, theirs.values[at : at + len(part.rows), :width])
+            assert ours.keep is None or bool(ours.keep.any(0).all())
+        assert int((part.outputs.values == END).sum()) >= len(part.rows)
+
+
+def test_no_more_parts_than_rows() -> None:
+    assert [len(part.rows) for part in batch_of(3).cut(7)] == [1, 1, 1]
