@@ -30,7 +30,7 @@ class PostNorm(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: States, sublayer: Callable[[Tensor], Tensor]) -> States:
-        return self.norm(x + self.dropout(sublayer(x)))
+        return self.norm(self.dropout.added(x, sublayer(x)))
 
 
 class PreNorm(nn.Module):
@@ -44,7 +44,7 @@ class PreNorm(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: States, sublayer: Callable[[Tensor], Tensor]) -> States:
-        return x + self.dropout(sublayer(self.norm(x)))
+        return self.dropout.added(x, sublayer(self.norm(x)))
 
 
 CONNECTIONS: dict[str, Callable[..., nn.Module]] = {"pre": PreNorm, "post": PostNorm}

@@ -22,9 +22,18 @@ class Dropout(nn.Module):
             raise Refusal(f"a dropout rate is from 0 to 255/256, got {rate}")
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.threshold == 0:
-            return x
+        return x * self._mask(x) if self._drops else x
+
+    def added(self, x: Tensor, y: Tensor) -> Tensor:
+        """x + dropout(y), in one pass over both."""
+        return torch.addcmul(x, y, self._mask(y)) if self._drops else x + y
+
+    @property
+    def _drops(self) -> bool:
+        return self.training and self.threshold > 0
+
+    def _mask(self, x: Tensor) -> Tensor:
         words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
         words.random_(-(2**63), None, generator=self.generator)
         keep = words.view(torch.uint8)[: x.numel()].view(x.shape) >= self.threshold
-        return x * keep.to(x.dtype).mul_(256 / (256 - self.threshold))
+        return keep.to(x.dtype).mul_(256 / (256 - self.threshold))

@@ -21,7 +21,7 @@ from saccade.tasks.task import Task
 
 # places of a share on its longer side
 LEAST = 256  # fewer are not worth a thread
-MOST = 1024  # more are no faster, and all that a pass remembers of them takes memory
+MOST = 2048  # more are no faster, and all that a pass remembers of them takes memory
 
 Found = tuple[list[Tensor], Loss]
 
