@@ -160,6 +160,9 @@ def sharded(whole: Model, task: Task, ranks: Ranks) -> Learner:
     whole model beside it, as translating with it would need too."""
     model = copy.deepcopy(whole) if ranks.lead else whole
     costs = Costs(model.to(ranks.device), task)
+    for name, part in model.named_modules():
+        if name.rpartition(".")[2] == "feed_forward":  # most of a block, and all it does is done in its `forward`;
+            fully_shard(part)  # an attention takes up the memory before that, so it is fetched with the rest
     spread = fully_shard(costs)  # the same module, with new verbs
 
     def passing(last: bool) -> AbstractContextManager[object]:
