@@ -83,6 +83,8 @@ class Several:
         passing: Callable[[bool], AbstractContextManager[object]],
     ):
         self.whole, self.model, self.ranks, self.costs, self.passing = whole, model, ranks, costs, passing
+        tensors = named_tensors(model)[0].values()
+        self.remembered = [t for t in tensors if not isinstance(t, nn.Parameter) and t.is_floating_point()]
 
     def learn(self, batch: Batch, last: bool) -> Loss:
         with self.passing(last):
@@ -94,9 +96,8 @@ class Several:
 
     def _agree(self) -> None:
         """On what is remembered from batch to batch, such as the baseline of hard attention: the mean of all ranks."""
-        for tensor in named_tensors(self.model)[0].values():
-            if not isinstance(tensor, nn.Parameter) and tensor.is_floating_point():
-                tensor.copy_(torch.stack(self.ranks.gathered(tensor)).mean(0))
+        for tensor in self.remembered:
+            tensor.copy_(torch.stack(self.ranks.gathered(tensor)).mean(0))
 
     @torch.no_grad()
     def gather(self) -> None:

@@ -209,7 +209,8 @@ def validate(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
     job.learner.gather()
     result = None
     if job.ranks.lead:
-        result = job.task.validate(job.model, job.codecs, job.dev, recipe.data.longest, recipe.train.validation)
+        with job.ranks.others_rest():
+            result = job.task.validate(job.model, job.codecs, job.dev, recipe.data.longest, recipe.train.validation)
     figure = job.ranks.told(result and result.figures[job.best_by])
     better = state.better(figure, job.best_by)
     if better:
