@@ -84,6 +84,8 @@ class Several:
         passing: Callable[[bool], AbstractContextManager[object]],
     ):
         self.whole, self.model, self.ranks, self.costs, self.passing = whole, model, ranks, costs, passing
+        tensors = named_tensors(model)[0].values()
+        self.remembered = [t for t in tensors if not isinstance(t, nn.Parameter) and t.is_floating_point()]
 
     def learn(self, batch: Batch, last: bool) -> Loss:
         with self.passing(last):
@@ -95,9 +97,8 @@ class Several:
 
     def _agree(self) -> None:
         """On what is remembered from batch to batch, such as the baseline of hard attention: the mean of all ranks."""
-        for tensor in named_tensors(self.model)[0].values():
-            if not isinstance(tensor, nn.Parameter) and tensor.is_floating_point():
-                tensor.copy_(torch.stack(self.ranks.gathered(tensor)).mean(0))
+        for tensor in self.remembered:
+            tensor.copy_(torch.stack(self.ranks.gathered(tensor)).mean(0))
 
     @torch.no_grad()
     def gather(self) -> None:
@@ -162,6 +163,9 @@ def sharded(whole: Model, task: Task, ranks: Ranks) -> Learner:
     whole model beside it, as translating with it would need too."""
     model = copy.deepcopy(whole) if ranks.lead else whole
     costs = Costs(model.to(ranks.device), task)
+    for name, part in model.named_modules():
+        if name.rpartition(".")[2] == "feed_forward":  # most of a block, and all it does is done in its `forward`;
+            fully_shard(part)  # an attention takes up the memory before that, so it is fetched with the rest
     spread = fully_shard(costs)  # the same module, with new verbs
 
     def passing(last: bool) -> AbstractContextManager[object]:

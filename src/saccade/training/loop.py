@@ -62,13 +62,13 @@ def learn(job: Job, run: RunFolder, state: State, report: Reporter, interrupts: 
         update(job, state, batches)
         now = time.monotonic()
         state.step, state.position = state.step + 1, position
-        number, total = ranks.largest(interrupts.number, now - began)  # all ranks stop after the same update
-        state.seconds = Seconds(total, state.seconds.interval + now - before)
+        state.seconds = Seconds(now - began, state.seconds.interval + now - before)
         if state.step % settings.log_every == 0:
             log(job, run, state, report)
         if state.step % settings.validate_every == 0:
             validate(job, run, state, report)
             save(job, run, state, regular=True)
+        number, state.seconds.total = ranks.largest(interrupts.number, state.seconds.total)  # all stop, or none
         if number:
             if state.step not in state.regular:
                 save(job, run, state, regular=False)
@@ -209,7 +209,8 @@ def validate(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
     job.learner.gather()
     result = None
     if job.ranks.lead:
-        result = job.task.validate(job.model, job.codecs, job.dev, recipe.data.longest, recipe.train.validation)
+        with job.ranks.others_rest():
+            result = job.task.validate(job.model, job.codecs, job.dev, recipe.data.longest, recipe.train.validation)
     figure = job.ranks.told(result and result.figures[job.best_by])
     better = state.better(figure, job.best_by)
     if better:

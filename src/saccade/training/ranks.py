@@ -5,7 +5,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -52,6 +52,10 @@ class Ranks(Protocol):
         """One of each rank, all of the same shape."""
         ...
 
+    def others_rest(self) -> AbstractContextManager[None]:
+        """While they wait for the lead, it has their threads too."""
+        ...
+
 
 class Alone:
     """The one process of a training that is not shared."""
@@ -72,6 +76,9 @@ class Alone:
 
     def gathered(self, tensor: Tensor) -> list[Tensor]:
         return [tensor]
+
+    def others_rest(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Together:
@@ -107,6 +114,15 @@ class Together:
         found = [torch.empty_like(tensor) for _ in range(self.count)]
         dist.all_gather(found, tensor)
         return found
+
+    @contextmanager
+    def others_rest(self) -> Iterator[None]:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(threads * int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
     def _listed(self, values: Sequence[float]) -> list[list[float]]:
         return [row.tolist() for row in self.gathered(torch.tensor(values, dtype=torch.double))]
