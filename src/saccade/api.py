@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from saccade.align.attention import Reading, Words, align, usual
-from saccade.config import build, plain, python_layer, resolve
 from saccade.console import track
 from saccade.data.batches import Corpus
 from saccade.data.codecs import Codecs, Scaling
@@ -19,8 +18,9 @@ from saccade.data.frames import as_frames
 from saccade.data.links import Links
 from saccade.data.sources import Frames, Pair, Tagged
 from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
-from saccade.decode.engine import DecodeConfig, Engine, Output, TorchEngine, in_order
-from saccade.errors import ConfigError, DataError, Refusal, RunError
+from saccade.decode.engine import DecodeConfig, Engine, Output, in_order, search_settings
+from saccade.decode.torch_engine import TorchEngine
+from saccade.errors import ConfigError, DataError, RunError
 from saccade.measures.translation import score
 from saccade.models.assemble import Model, to_source
 from saccade.notes import capture
@@ -62,16 +62,6 @@ def train(
         config = recipe_of({"extends": str(recipe)} if isinstance(recipe, (str, Path)) else recipe, set or {})
     folder = run_training(config, Path(run or Path("runs") / name), report or ConsoleReporter())
     return Run(folder.path)
-
-
-def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
-    """Decode settings with some of them replaced: nested keys as in a recipe's [decode]."""
-    decode = resolve(DecodeConfig, [python_layer(plain(base)), python_layer(changes)]).config
-    try:
-        build(decode.search, "decode.search")
-    except Refusal as refusal:
-        raise ConfigError(str(refusal)) from None
-    return decode
 
 
 class Run:

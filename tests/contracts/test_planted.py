@@ -685,7 +685,7 @@ SEARCH = [
     Plant(
         "states go to the wrong sentence",
         lambda patch: patch.setattr(
-            "saccade.decode.search.select", lambda state, rows, sentences=None: select(state, rows.flip(0), sentences)
+            "saccade.decode.loops.select", lambda state, rows, sentences=None: select(state, rows.flip(0), sentences)
         ),
         EVERY_SEARCH,
     ),
