@@ -21,6 +21,7 @@ LAYERS = [
     ["recipe"],
     ["runs"],
     ["training"],
+    ["formats"],
     ["view"],
     ["api", "lines"],
     ["demo", "serve"],

@@ -10,6 +10,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Annotated, Literal, Protocol
 
 from saccade.config import Count, Slot
@@ -34,6 +35,10 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id shows: a leading space begins a word."""
+        ...
+
+    def vocabulary(self) -> list[str]:
+        """A name of its own for each id, as other programs know it; the first four are those of SPECIAL."""
         ...
 
     def dump(self) -> bytes: ...
@@ -70,7 +75,14 @@ class SentencePiece:
         return self._model.DecodeIds([i for i in ids if i not in (PAD, START, END)])
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [SPECIAL[i] if i < len(SPECIAL) else self._model.IdToPiece(i).replace("▁", " ") for i in ids]
+        return [self._shown[i] for i in ids]
+
+    @cached_property
+    def _shown(self) -> list[str]:
+        return [*SPECIAL, *(name.replace("▁", " ") for name in self.vocabulary()[len(SPECIAL) :])]
+
+    def vocabulary(self) -> list[str]:
+        return self._model.IdToPiece(list(range(self.size)))
 
     def dump(self) -> bytes:
         return self._proto
@@ -153,6 +165,11 @@ class Symbols:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._symbols[i] if i < len(SPECIAL) else self._joint + self._symbols[i] for i in ids]
 
+    def vocabulary(self) -> list[str]:
+        """A symbol of the text that looks like a special one is told apart from it."""
+        names = [f"{symbol}▁" if symbol in SPECIAL else symbol for symbol in self._symbols[len(SPECIAL) :]]
+        return [*SPECIAL, *names]
+
     def dump(self) -> bytes:
         return json.dumps(self._symbols[len(SPECIAL) :], ensure_ascii=False).encode()
 
@@ -214,6 +231,9 @@ class ByteTokenizer:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [SPECIAL[i] if i < len(SPECIAL) else _show_byte(i - len(SPECIAL)) for i in ids]
+
+    def vocabulary(self) -> list[str]:
+        return self.pieces(range(self.size))
 
     def dump(self) -> bytes:
         return b"bytes\n"
