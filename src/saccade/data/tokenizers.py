@@ -5,6 +5,7 @@ file and is used everywhere after. sentencepiece's default normaliser changes so
 decomposed accents): `normalizer = "identity"` leaves it alone.
 """
 
+import base64
 import io
 import itertools
 import json
@@ -19,6 +20,7 @@ from saccade.errors import DataError, RunError
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 THREADS = 4  # fixed: sentencepiece's result depends on it
+FEW = 32  # texts: sentencepiece starts threads for a list of them, which takes longer than to encode so many
 MOST_TEXTS = 2_000_000  # sentencepiece learns nothing from more, and needs the memory
 
 
@@ -66,7 +68,16 @@ class SentencePiece:
         self.size: int = self._model.GetPieceSize()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._model.EncodeAsIds(list(texts)) if texts else []
+        if len(texts) < FEW:
+            return [self._model.EncodeAsIds(text) for text in texts]
+        return self._model.EncodeAsIds(list(texts))
+
+    def cut(self, text: str) -> list[str]:
+        """The pieces of a text, known or not."""
+        return self._model.EncodeAsPieces(text)
+
+    def join(self, pieces: Sequence[str]) -> str:
+        return self._model.DecodePieces(list(pieces))
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         return self.encode(words)  # every word begins with the mark of a space, and no piece reaches over one
@@ -138,6 +149,73 @@ class SentencePieces:
             return SentencePiece(data)
         except RuntimeError as error:
             raise RunError(f"the tokenizer is not a sentencepiece model: {error}") from None
+
+
+# ── sentencepiece with a list of pieces beside it ──────────────────────────────────────────────────
+
+
+class PieceList:
+    """A sentencepiece model cuts, a list says which id a piece has. Marian keeps its vocabularies so: both languages
+    may share one list, though each is cut by a model of its own. A code such as >>de<< before the text is a piece."""
+
+    def __init__(self, proto: bytes, pieces: Sequence[str]):
+        self._cutter = SentencePiece(proto)
+        self._proto, self._names = proto, (*SPECIAL, *pieces)
+        self._ids = {piece: i for i, piece in enumerate(self._names) if i >= len(SPECIAL)}
+        self.size = len(self._names)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[self._ids.get(piece, UNKNOWN) for piece in self._cut(text)] for text in texts]
+
+    def _cut(self, text: str) -> list[str]:
+        end = text.find("<<") + 2 if text.startswith(">>") else 1
+        code = text[:end] if end > 1 else ""
+        return [code, *self._cutter.cut(text[end:])] if code else self._cutter.cut(text)
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        return self.encode(words)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        shown = ["▁⁇" if i == UNKNOWN else self._names[i] for i in ids if i not in (PAD, START, END)]
+        return self._cutter.join(shown)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._names[i].replace("▁", " ") for i in ids]
+
+    def vocabulary(self) -> list[str]:
+        return list(self._names)
+
+    @property
+    def proto(self) -> bytes:
+        """The sentencepiece model."""
+        return self._proto
+
+    def dump(self) -> bytes:
+        model = base64.b64encode(self._proto).decode()
+        return json.dumps({"pieces": self._names[len(SPECIAL) :], "sentencepiece": model}, ensure_ascii=False).encode()
+
+
+class PieceLists:
+    """Pieces of sentencepiece by way of a list, as models of Marian have them; learned as `sentencepiece` learns."""
+
+    def __init__(self, *, size: Count = 8000):
+        self.size = size
+
+    def learn(self, texts: Iterable[str]) -> Tokenizer:
+        learned = SentencePieces(size=self.size).learn(texts)
+        return PieceList(learned.dump(), learned.vocabulary()[len(SPECIAL) :])
+
+    def read(self, data: bytes) -> Tokenizer:
+        try:
+            tree = json.loads(data)
+            pieces, proto = tree["pieces"], base64.b64decode(tree["sentencepiece"], validate=True)
+            if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+                raise TypeError("its pieces are not a list of texts")
+            if len({*pieces, *SPECIAL}) < len(pieces) + len(SPECIAL):
+                raise ValueError("it holds a piece twice")
+            return PieceList(proto, pieces)
+        except (ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise RunError(f"the tokenizer is not a list of pieces: {error}") from None
 
 
 # ── tables of symbols ─────────────────────────────────────────────────────────────────────────────
@@ -255,6 +333,7 @@ class Bytes:
 
 TOKENIZERS: dict[str, Callable[..., Kind]] = {
     "sentencepiece": SentencePieces,
+    "piece_list": PieceLists,
     "bytes": Bytes,
     "characters": Characters,
     "words": Words,

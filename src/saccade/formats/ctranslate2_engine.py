@@ -124,6 +124,12 @@ class _Work:
         longest = self._engine._package.longest
         return max(min(most, longest) if longest else most, len(self._forced(row)) + 1)
 
+    def _most(self, row: int) -> int:
+        """Where CTranslate2 stops: at the power of two that holds the bound, so that few batches differ in it."""
+        places = self._engine._package.target_places
+        roomy = max(32, 1 << (self.bound(row) - 1).bit_length())
+        return min(roomy, places) if places else roomy
+
     def _forced(self, row: int) -> list[int]:
         return self.prefixes[row] if self.prefixes else []
 
@@ -134,7 +140,7 @@ class _Work:
         batch: list[int] = []
         for row in sorted(full, key=lambda row: -len(self.encoded[row])):
             room = self._decode.batch_tokens // self._width // len(self.encoded[batch[0] if batch else row])
-            if batch and (len(batch) >= room or _roomy(self.bound(row)) != _roomy(self.bound(batch[0]))):
+            if batch and (len(batch) >= room or self._most(row) != self._most(batch[0])):
                 yield batch
                 batch = []
             batch.append(row)
@@ -142,9 +148,9 @@ class _Work:
             yield batch
 
     def begin(self, rows: list[int]) -> Any:
-        return self._translate(rows, _roomy(self.bound(rows[0])), self._best)
+        return self._translate(rows, self._most(rows[0]))
 
-    def _translate(self, rows: list[int], longest: int, best: int, never: Any = None) -> Any:
+    def _translate(self, rows: list[int], longest: int, never: list[list[str]] | None = None) -> Any:
         engine = self._engine
         names, written = engine._names, engine._written
         return engine._translator.translate_batch(
@@ -152,7 +158,7 @@ class _Work:
             target_prefix=[[written[i] for i in self.prefixes[row]] for row in rows] if self.prefixes else None,
             asynchronous=True,
             beam_size=self._width,
-            num_hypotheses=best,
+            num_hypotheses=self._best,
             length_penalty=self._penalty,
             max_decoding_length=longest,
             min_decoding_length=0,
@@ -166,29 +172,34 @@ class _Work:
         ids = self._engine._ids
         for row, result in zip(rows, results, strict=True):
             found = [tuple([ids[name] for name in names]) for names in result.hypotheses]
-            if self.prefixes or not all(self._is_whole(row, tokens) for tokens in found):
-                yield row, self._again(row)
-            else:
+            if not self.prefixes and all(self._is_whole(row, tokens) for tokens in found):
                 yield row, [self._output(t, score) for t, score in zip(found, result.scores, strict=True)]
+            else:
+                yield row, self._with_care(row, found)
 
     def _is_whole(self, row: int, tokens: tuple[int, ...]) -> bool:
         """It has ended in time, and holds nothing that may not be written."""
         return len(tokens) <= self.bound(row) and tokens[-1:] == (END,) and PAD not in tokens and START not in tokens
 
-    def _again(self, row: int) -> list[Output]:
-        """A line that needs care: cut off at its own length, nothing forbidden, and its cost counted anew, because
-        CTranslate2 counts neither a prefix nor an end that was cut off."""
+    def _with_care(self, row: int, found: list[tuple[int, ...]]) -> list[Output]:
+        """Outputs that are too long, have a prefix or hold what may not be written: they are cut off where they should
+        have ended, and their cost is counted anew, because CTranslate2 counts neither a prefix nor a missing end."""
         most = self.bound(row) - 1
-        results = self._translate([row], most, self._width, NEVER)[0].result().hypotheses if most else [[]]
-        names = {tuple(name for name in found if name != SPECIAL[END]) for found in results}
+        if any(PAD in tokens or START in tokens for tokens in found):
+            found = self._again(row)
+        bodies = {tokens[: tokens.index(END) if END in tokens else None][:most] for tokens in found}
         scored = self._engine._translator.score_batch(
-            [[self._engine._names[i] for i in self.encoded[row]]] * len(names), [list(each) for each in names]
+            [[self._engine._names[i] for i in self.encoded[row]]] * len(bodies),
+            [[self._engine._written[i] for i in body] for body in bodies],
         )
-        outputs = []
-        for each, found in zip(names, scored, strict=True):
-            tokens = (*(self._engine._ids[name] for name in each), END)
-            outputs.append(self._output(tokens, sum(found.log_probs) / len(tokens) ** self._penalty))
+        costs = zip(bodies, (sum(each.log_probs) for each in scored), strict=True)
+        outputs = [self._output((*body, END), total / (len(body) + 1) ** self._penalty) for body, total in costs]
         return sorted(outputs, key=lambda output: -output.score)[: self._best]
+
+    def _again(self, row: int) -> list[tuple[int, ...]]:
+        """Search with what may not be written left out; not from the first, because it is slower and seldom needed."""
+        (result,) = self._translate([row], self._most(row), NEVER)
+        return [tuple([self._engine._ids[name] for name in names]) for names in result.result().hypotheses]
 
     def _output(self, tokens: tuple[int, ...], score: float) -> Output:
         if not math.isfinite(score):
@@ -196,11 +207,6 @@ class _Work:
         target = self._engine._target
         log_prob = score * len(tokens) ** self._penalty
         return Output(target.decode(tokens), tuple(target.pieces(tokens)), tokens, log_prob, score)
-
-
-def _roomy(bound: int) -> int:
-    """The power of two that holds so many tokens, and at least 32."""
-    return max(32, 1 << (bound - 1).bit_length())
 
 
 def cores() -> int:
