@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from functools import cached_property
@@ -101,6 +102,7 @@ def translate(
         settle=lambda decode: search.settings(decode, draws, best),
         forced=bool(prefix or prefixes),
         quantization=quantization or "float32",
+        say=lambda text: print(text, file=sys.stderr),
     )
     chosen = choose(wanted, wish)  # a damaged run, or one for labels, must not empty the output file first
     forced = file_lines(prefixes) if prefixes else None

@@ -38,13 +38,13 @@ class CTranslate2Engine:
     """Runs a folder that `saccade.formats.ctranslate2` has written."""
 
     def __init__(self, folder: Path, deployed: Deployed, beyond: Fallback | None = None):
-        self._package, self._beyond = deployed.package, beyond
-        self._source, self._target = deployed.source, deployed.target
-        self._names = deployed.source.vocabulary()
-        self._written = deployed.target.vocabulary()
-        self._ids = {name: i for i, name in enumerate(self._written)}
+        self.package, self._beyond = deployed.package, beyond
+        self.source, self.target = deployed.source, deployed.target
+        self.names = deployed.source.vocabulary()
+        self.written = deployed.target.vocabulary()
+        self.ids = {name: i for i, name in enumerate(self.written)}
         self._workers = cores()
-        self._translator = _translator(folder, self._workers)
+        self.translator = _translator(folder, self._workers)
 
     def find(
         self,
@@ -61,9 +61,9 @@ class CTranslate2Engine:
         reason = cannot(search, forced)
         if reason:
             raise ConfigError(f"decode.search: {reason}")
-        task = _Work(self, search, decode, self._source.encode(sources))
+        task = _Work(self, search, decode, self.source.encode(sources))
         if forced and prefixes:
-            task.prefixes = self._target.encode(prefixes)
+            task.prefixes = self.target.encode(prefixes)
         yield from ((row, [EMPTY]) for row, ids in enumerate(task.encoded) if not ids)
         long = [row for row, ids in enumerate(task.encoded) if ids and not self._holds(task, row)]
         if long:
@@ -71,7 +71,7 @@ class CTranslate2Engine:
         yield from self._find(task, {*long}, going)
 
     def _holds(self, task: "_Work", row: int) -> bool:
-        places = self._package
+        places = self.package
         fits = not places.source_places or len(task.encoded[row]) < places.source_places
         return fits and (not places.target_places or task.bound(row) <= places.target_places)
 
@@ -86,7 +86,7 @@ class CTranslate2Engine:
         """Lines that are too long for the model's table of places go to the engine that has no such table."""
         if self._beyond is None:
             raise DataError(
-                f"sentence {rows[0] + 1}: is too long for this folder, which knows {self._package.source_places:,} "
+                f"sentence {rows[0] + 1}: is too long for this folder, which knows {self.package.source_places:,} "
                 "places of a source; translate it with the run and --engine torch"
             )
         begins = [prefixes[row] for row in rows] if prefixes else None
@@ -98,9 +98,9 @@ class CTranslate2Engine:
         waiting: deque[tuple[list[int], Any]] = deque()
         batches = iter(task.batches(left_out))
         while True:
+            if not going():
+                raise Abandoned
             while len(waiting) < 2 * self._workers and (rows := next(batches, None)):
-                if not going():
-                    raise Abandoned
                 waiting.append((rows, task.begin(rows)))
             if not waiting:
                 return
@@ -121,12 +121,12 @@ class _Work:
     def bound(self, row: int) -> int:
         """The most tokens of an output, its end included: as the torch engine counts them."""
         most = int(self._decode.ratio * len(self.encoded[row]) + self._decode.extra + 1)
-        longest = self._engine._package.longest
+        longest = self._engine.package.longest
         return max(min(most, longest) if longest else most, len(self._forced(row)) + 1)
 
     def _most(self, row: int) -> int:
         """Where CTranslate2 stops: at the power of two that holds the bound, so that few batches differ in it."""
-        places = self._engine._package.target_places
+        places = self._engine.package.target_places
         roomy = max(32, 1 << (self.bound(row) - 1).bit_length())
         return min(roomy, places) if places else roomy
 
@@ -152,8 +152,8 @@ class _Work:
 
     def _translate(self, rows: list[int], longest: int, never: list[list[str]] | None = None) -> Any:
         engine = self._engine
-        names, written = engine._names, engine._written
-        return engine._translator.translate_batch(
+        names, written = engine.names, engine.written
+        return engine.translator.translate_batch(
             [[names[i] for i in self.encoded[row]] for row in rows],
             target_prefix=[[written[i] for i in self.prefixes[row]] for row in rows] if self.prefixes else None,
             asynchronous=True,
@@ -169,7 +169,7 @@ class _Work:
         )
 
     def finish(self, rows: list[int], results: list[Any]) -> Iterator[tuple[int, list[Output]]]:
-        ids = self._engine._ids
+        ids = self._engine.ids
         for row, result in zip(rows, results, strict=True):
             found = [tuple([ids[name] for name in names]) for names in result.hypotheses]
             if not self.prefixes and all(self._is_whole(row, tokens) for tokens in found):
@@ -188,9 +188,10 @@ class _Work:
         if any(PAD in tokens or START in tokens for tokens in found):
             found = self._again(row)
         bodies = {tokens[: tokens.index(END) if END in tokens else None][:most] for tokens in found}
-        scored = self._engine._translator.score_batch(
-            [[self._engine._names[i] for i in self.encoded[row]]] * len(bodies),
-            [[self._engine._written[i] for i in body] for body in bodies],
+        scored = self._engine.translator.score_batch(
+            [[self._engine.names[i] for i in self.encoded[row]]] * len(bodies),
+            [[self._engine.written[i] for i in body] for body in bodies],
+            max_input_length=0,
         )
         costs = zip(bodies, (sum(each.log_probs) for each in scored), strict=True)
         outputs = [self._output((*body, END), total / (len(body) + 1) ** self._penalty) for body, total in costs]
@@ -199,12 +200,12 @@ class _Work:
     def _again(self, row: int) -> list[tuple[int, ...]]:
         """Search with what may not be written left out; not from the first, because it is slower and seldom needed."""
         (result,) = self._translate([row], self._most(row), NEVER)
-        return [tuple([self._engine._ids[name] for name in names]) for names in result.result().hypotheses]
+        return [tuple([self._engine.ids[name] for name in names]) for names in result.result().hypotheses]
 
     def _output(self, tokens: tuple[int, ...], score: float) -> Output:
         if not math.isfinite(score):
             raise RunError("the model's probabilities are not finite; its weights are of no use")
-        target = self._engine._target
+        target = self._engine.target
         log_prob = score * len(tokens) ** self._penalty
         return Output(target.decode(tokens), tuple(target.pieces(tokens)), tokens, log_prob, score)
 

@@ -36,7 +36,7 @@ class Subject(Protocol):
     task: Any  # Task
     codecs: Any  # Codecs
     model: Any  # Model
-    engine: Any  # Engine, on torch
+    on_torch: Any  # Engine
 
 
 class Package(Config):

@@ -2,9 +2,8 @@
 
 import importlib
 import importlib.util
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from saccade.config import build
@@ -29,7 +28,7 @@ class Wish:
     settle: Callable[[DecodeConfig], DecodeConfig] = lambda decode: decode
     forced: bool = False
     quantization: str = "float32"
-    say: Callable[[str], None] = field(default=lambda text: print(text, file=sys.stderr))
+    say: Callable[[str], None] = lambda text: None
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def choose(wanted: str, wish: Wish) -> Chosen:
 
 def _on_torch(wish: Wish) -> Chosen:
     run = wish.load()
-    return Chosen("torch", run.engine, wish.settle(run.recipe.decode))
+    return Chosen("torch", run.on_torch, wish.settle(run.recipe.decode))
 
 
 def _deployed(name: str, wish: Wish) -> Chosen:
@@ -100,7 +99,7 @@ def _open_ctranslate2(folder: Path, wish: Wish) -> tuple[Engine, DecodeConfig]:
         deploy("ctranslate2", folder, wish)
         deployed = read_deployed(folder)
     decode = check(wish.settle(deployed.package.decode))
-    return CTranslate2Engine(folder, deployed, lambda: wish.load().engine), decode
+    return CTranslate2Engine(folder, deployed, lambda: wish.load().on_torch), decode
 
 
 def _open_onnx(folder: Path, wish: Wish) -> tuple[Engine, DecodeConfig]:
