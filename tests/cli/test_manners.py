@@ -447,6 +447,11 @@ AWKWARD = {
 }
 
 
+def beside_the_engine(said: Any) -> list[str]:
+    """What a translation says on stderr but which engine it took, and that it made what that needs."""
+    return [line for line in said.err.splitlines() if not line.startswith(("engine: ", "making "))]
+
+
 def count(data: bytes) -> int:
     return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
 
@@ -454,7 +459,7 @@ def count(data: bytes) -> int:
 @pytest.mark.parametrize("case", AWKWARD)
 def test_as_many_lines_come_out_as_go_in_with(case: str, call: Call, run: Path):
     said = call("translate", run, stdin=AWKWARD[case])
-    assert (said.code, said.err) == (0, "")
+    assert (said.code, beside_the_engine(said)) == (0, [])
     assert said.out.count("\n") == count(AWKWARD[case])
     assert said.out.endswith("\n") or not said.out
 
@@ -463,7 +468,7 @@ def test_as_many_lines_come_out_as_go_in_with(case: str, call: Call, run: Path):
 def test_a_file_is_translated_as_stdin_is_with(case: str, call: Call, run: Path, tmp_path: Path):
     (tmp_path / "in").write_bytes(AWKWARD[case])
     said = call("translate", run, tmp_path / "in")
-    assert (said.code, said.err) == (0, "")
+    assert (said.code, beside_the_engine(said)) == (0, [])
     assert said.out == call("translate", run, stdin=AWKWARD[case]).out
 
 
@@ -498,7 +503,7 @@ def test_a_gzipped_file_is_translated(call: Call, run: Path, tmp_path: Path):
 def test_output_goes_where_it_is_asked_for(call: Call, run: Path, tmp_path: Path):
     wanted = call("translate", run, stdin=b"b a\nc\n").out
     said = call("translate", run, "-o", tmp_path / "out", stdin=b"b a\nc\n")
-    assert (said.code, said.out, said.err) == (0, "", "")
+    assert (said.code, said.out, beside_the_engine(said)) == (0, "", [])
     assert (tmp_path / "out").read_bytes() == wanted.encode()
 
 

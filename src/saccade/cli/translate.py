@@ -28,6 +28,7 @@ from saccade.errors import DataError
 if TYPE_CHECKING:
     from saccade.api import Run
     from saccade.decode.engine import Output
+    from saccade.formats.engines import Chosen
 
 
 @app.command
@@ -83,15 +84,10 @@ def translate(
         raise UsageError("--prefix and --prefixes do not go together")
     must_exist(prefixes, file)
     must_be_run(run)
-    if "-" not in (file, output) and Path(output).exists() and Path(output).samefile(file):
-        raise UsageError(f"{output}: is the input; write to another file")
-    if alignments and alignments in (file, output):
-        raise UsageError(f"{alignments}: is the input or the output; write alignments to another file")
+    _check_files(file, output, alignments)
     wanted = _engine(engine, quantization, bool(alignments))
 
-    from saccade.decode.engine import in_order
     from saccade.formats.engines import Wish, choose
-    from saccade.lines import file_lines, grouped
     from saccade.lines import output as open_output
 
     loaded = _Loaded(run, checkpoint)
@@ -105,25 +101,40 @@ def translate(
         say=lambda text: print(text, file=sys.stderr),
     )
     chosen = choose(wanted, wish)  # a damaged run, or one for labels, must not empty the output file first
-    forced = file_lines(prefixes) if prefixes else None
-    done = 0
     if alignments:
         _ = loaded().reading
     with ExitStack() as stack:
         out = stack.enter_context(open_output(output))
         linked = stack.enter_context(open_output(alignments)) if alignments else None
-        for lines in grouped(file):
-            begins = list(itertools.islice(forced, len(lines))) if forced else [prefix] * len(lines)
-            if len(begins) < len(lines):
-                raise DataError(f"{prefixes}: has fewer lines than {file}")
-            found_lines = zip(lines, in_order(chosen.engine.find(lines, chosen.decode, begins, done)), strict=True)
+        for found_lines in _found(chosen, file, prefix, prefixes):
             for source, found, links in _with_links(loaded, found_lines, bool(linked)):
                 # a line in is a line out, whatever a model of bytes may write
                 text = _json_line(source, found, links) if json_ else found[0].text.replace("\n", " ")
                 print(text, file=out, flush=True)
                 if linked:
                     print(links, file=linked, flush=True)
-            done += len(lines)
+
+
+def _found(chosen: "Chosen", file: str, prefix: str, prefixes: str) -> "Iterator[Iterable[tuple[str, list[Output]]]]":
+    """The lines of a file and their outputs, in groups."""
+    from saccade.decode.engine import in_order
+    from saccade.lines import file_lines, grouped
+
+    forced = file_lines(prefixes) if prefixes else None
+    done = 0
+    for lines in grouped(file):
+        begins = list(itertools.islice(forced, len(lines))) if forced else [prefix] * len(lines)
+        if len(begins) < len(lines):
+            raise DataError(f"{prefixes}: has fewer lines than {file}")
+        yield zip(lines, in_order(chosen.engine.find(lines, chosen.decode, begins, done)), strict=True)
+        done += len(lines)
+
+
+def _check_files(file: str, output: str, alignments: str) -> None:
+    if "-" not in (file, output) and Path(output).exists() and Path(output).samefile(file):
+        raise UsageError(f"{output}: is the input; write to another file")
+    if alignments and alignments in (file, output):
+        raise UsageError(f"{alignments}: is the input or the output; write alignments to another file")
 
 
 class _Loaded:
