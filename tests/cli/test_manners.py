@@ -622,7 +622,7 @@ def test_what_is_not_utf8_stops_with_its_place(call: Call, run: Path, tmp_path: 
     (tmp_path / "in").write_bytes(b"a\nb\n\xe4\n")
     said = call("translate", run, tmp_path / "in")
     assert said.code == 1
-    assert said.err.startswith(f"saccade: {tmp_path}/in:3: ")
+    assert beside_the_engine(said)[0].startswith(f"saccade: {tmp_path}/in:3: ")
 
 
 def test_a_folder_that_is_no_run_is_answered_with_those_beside_it(call: Call, run: Path):
