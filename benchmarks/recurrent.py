@@ -32,9 +32,11 @@ from torch.nn.utils.rnn import pad_sequence
 from saccade.config import Choice
 from saccade.data import batches as saccade_batches
 from saccade.data.tokenizers import END, PAD, START
-from saccade.decode.engine import DecodeConfig, TorchEngine
+from saccade.decode.engine import DecodeConfig
+from saccade.decode.loops import Found, Writer
 from saccade.decode.rules import Rules
-from saccade.decode.search import Found, Greedy, Writer
+from saccade.decode.search import Greedy
+from saccade.decode.torch_engine import TorchEngine
 from saccade.places import Memory
 from saccade.recipe import Recipe, recipe_of
 from saccade.runs.folder import RunFolder

@@ -17,7 +17,17 @@ sys.path.append(str(Path(__file__).parent))  # so that planted tests and contrac
 torch.set_num_threads(1)
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: no test may ask the network
 
-CHECKED = ["parts", "models", "places", "decode", "tasks", "align", "data.batches"]
+CHECKED = [
+    "parts",
+    "models",
+    "places",
+    "decode.loops",
+    "decode.rules",
+    "decode.torch_engine",
+    "tasks",
+    "align",
+    "data.batches",
+]
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from saccade.align.attention import Reading, Words, align, usual
-from saccade.config import build, plain, python_layer, resolve
+from saccade.config import nearest
 from saccade.console import track
 from saccade.data.batches import Corpus
 from saccade.data.codecs import Codecs, Scaling
@@ -19,8 +19,10 @@ from saccade.data.frames import as_frames
 from saccade.data.links import Links
 from saccade.data.sources import Frames, Pair, Tagged
 from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
-from saccade.decode.engine import DecodeConfig, Engine, Output, TorchEngine, in_order
-from saccade.errors import ConfigError, DataError, Refusal, RunError
+from saccade.decode.engine import DecodeConfig, Engine, Output, in_order, search_settings
+from saccade.decode.torch_engine import TorchEngine
+from saccade.errors import ConfigError, DataError, RunError
+from saccade.formats.engines import ENGINES, Wish, choose
 from saccade.measures.translation import score
 from saccade.models.assemble import Model, to_source
 from saccade.notes import capture
@@ -40,9 +42,10 @@ from saccade.view.maps import AttentionMaps, Axis, Map
 AnyTask = TypeVar("AnyTask", Translation, Tagging, Classification)
 
 
-def load(path: str | Path, checkpoint: str = "auto") -> "Run":
-    """Open a trained run. `checkpoint`: auto, average, best, latest or step-N."""
-    return Run(Path(path), checkpoint)
+def load(path: str | Path, checkpoint: str = "auto", *, engine: str = "torch") -> "Run":
+    """Open a trained run. `checkpoint`: auto, average, best, latest or step-N. `engine` is what translates: torch,
+    ctranslate2, onnx, or auto for the fastest that is installed and can run the model."""
+    return Run(Path(path), checkpoint, engine)
 
 
 def train(
@@ -64,20 +67,13 @@ def train(
     return Run(folder.path)
 
 
-def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
-    """Decode settings with some of them replaced: nested keys as in a recipe's [decode]."""
-    decode = resolve(DecodeConfig, [python_layer(plain(base)), python_layer(changes)]).config
-    try:
-        build(decode.search, "decode.search")
-    except Refusal as refusal:
-        raise ConfigError(str(refusal)) from None
-    return decode
-
-
 class Run:
     """A trained model with its codecs: raw text or numbers in, raw text or labels out."""
 
-    def __init__(self, path: Path, checkpoint: str = "auto"):
+    def __init__(self, path: Path, checkpoint: str = "auto", engine: str = "torch"):
+        if engine not in ENGINES:
+            raise ConfigError(f"engine: there is no '{engine}'{nearest(engine, ENGINES)}")
+        self._engine = engine
         self.folder = RunFolder(path)
         self.recipe = self.folder.config()
         self.checkpoint = self.folder.checkpoints.find(checkpoint)
@@ -117,6 +113,15 @@ class Run:
 
     @cached_property
     def engine(self) -> Engine:
+        """What translates here."""
+        self.require(Translation)
+        if self._engine == "torch":
+            return self.on_torch
+        return choose(self._engine, Wish(self.folder.path, self.checkpoint.name, lambda: self)).engine
+
+    @cached_property
+    def on_torch(self) -> Engine:
+        """The engine that works for every model."""
         self.require(Translation)
         return TorchEngine(self.model, self.codecs.source, self.codecs.target)
 

@@ -8,12 +8,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
-import numpy as np
-
-from saccade.data.frames import as_frames, frame_of, npz_frames
 from saccade.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 T = TypeVar("T")
 
@@ -92,8 +92,10 @@ def _drain(waiting: "queue.Queue[str | Exception | None]") -> tuple[list[str], b
     return group, False
 
 
-def series(name: str, width: int) -> Iterator[tuple[str, np.ndarray]]:
+def series(name: str, width: int) -> "Iterator[tuple[str, np.ndarray]]":
     """The series of an .npz file, or of text (plain, .gz or stdin): a frame a line, a blank line between two."""
+    from saccade.data.frames import as_frames, frame_of, npz_frames  # lines of text need no numbers
+
     if name.lower().endswith(".npz"):
         yield from npz_frames(Path(name), width)
         return

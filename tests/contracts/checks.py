@@ -27,9 +27,10 @@ from saccade.config import Config, Slot, python_layer, resolve, to_toml, wiring
 from saccade.data import batches, tokenizers
 from saccade.data.batches import Batch, Corpus, Position
 from saccade.data.tokenizers import END, PAD, SPECIAL, START, UNKNOWN, Tokenizer
-from saccade.decode.engine import ModelWriter
+from saccade.decode.loops import Hypothesis
 from saccade.decode.rules import Rules
-from saccade.decode.search import Hypothesis, Search
+from saccade.decode.search import Search
+from saccade.decode.torch_engine import ModelWriter
 from saccade.errors import Refusal, SaccadeError
 from saccade.models.assemble import Model
 from saccade.notes import capture

@@ -241,7 +241,7 @@ class HeadAndTable(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.embedding = Table(words, D)
-        self.head = Tied(self.embedding.turned) if kind == "tied" else Linear(words, D)
+        self.head = Tied(turned=self.embedding.turned) if kind == "tied" else Linear(words, D)
 
 
 def all_logits(hidden: Any, weight: Any, bias: Any, target: Any, smoothing: float) -> Any:
@@ -685,7 +685,7 @@ SEARCH = [
     Plant(
         "states go to the wrong sentence",
         lambda patch: patch.setattr(
-            "saccade.decode.search.select", lambda state, rows, sentences=None: select(state, rows.flip(0), sentences)
+            "saccade.decode.loops.select", lambda state, rows, sentences=None: select(state, rows.flip(0), sentences)
         ),
         EVERY_SEARCH,
     ),

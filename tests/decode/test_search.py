@@ -15,8 +15,11 @@ from contracts.variants import NO_DROPOUT, Variant
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Corpus
 from saccade.data.tokenizers import END, PAD, START, Tokenizer, Words
-from saccade.decode.engine import DecodeConfig, Output, TorchEngine, in_order
-from saccade.decode.search import Beam, Greedy, Hypothesis, Sample
+from saccade.decode import loops
+from saccade.decode.engine import DecodeConfig, Output, in_order
+from saccade.decode.loops import Hypothesis
+from saccade.decode.search import Beam, Greedy, Sample
+from saccade.decode.torch_engine import TorchEngine
 from saccade.models.assemble import Model
 from saccade.tasks.translation import forced_cost
 
@@ -123,19 +126,19 @@ def test_more_outputs_than_places_are_refused() -> None:
         Beam(size=5, best=6)
 
 
-def patient(self: Beam, done: list[Hypothesis], hope: float, longest: int) -> bool:
+def patient(search: Beam, done: list[Hypothesis], hope: float, longest: int) -> bool:
     """Goes on until nothing is open."""
     return hope == -math.inf
 
 
-def hasty(self: Beam, done: list[Hypothesis], hope: float, longest: int) -> bool:
+def hasty(search: Beam, done: list[Hypothesis], hope: float, longest: int) -> bool:
     """Stops at the first good output, as many implementations do."""
-    return hope == -math.inf or len(done) >= self.best
+    return hope == -math.inf or len(done) >= search.best
 
 
-def forgetful(self: Beam, done: list[Hypothesis], hope: float, longest: int) -> bool:
+def forgetful(search: Beam, done: list[Hypothesis], hope: float, longest: int) -> bool:
     """Compares with what is open as if it could not grow longer."""
-    return hope == -math.inf or (len(done) >= self.best and sorted(h.score for h in done)[-self.best] >= hope)
+    return hope == -math.inf or (len(done) >= search.best and sorted(h.score for h in done)[-search.best] >= hope)
 
 
 def settings() -> Iterator[tuple[Model, Beam, list[int]]]:
@@ -151,9 +154,9 @@ def check_early_stop(patch: pytest.MonkeyPatch, settled: Any) -> int:
     for model, beam, longest in settings():
         answers, written = [], []
         for rule in (settled, patient):
-            patch.setattr(Beam, "_settled", rule)
+            patch.setattr(loops, "_settled", rule)
             seen: list[int] = []
-            patch.setattr("saccade.decode.search.Hypothesis", counted(seen))
+            patch.setattr("saccade.decode.loops.Hypothesis", counted(seen))
             answers.append([[h.tokens for h in found] for found in searched(beam, model, SOURCES, longest)])
             written.append(len(seen))
         assert answers[0] == answers[1]
@@ -171,7 +174,7 @@ def counted(seen: list[int]) -> Any:
 
 @pytest.mark.usefixtures("unchecked")
 def test_stopping_early_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check_early_stop(monkeypatch, Beam._settled) > 10, "it never stopped early: nothing was tested"
+    assert check_early_stop(monkeypatch, loops._settled) > 10, "it never stopped early: nothing was tested"
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -341,7 +344,7 @@ def test_sampling_the_likeliest_is_greedy(options: dict[str, Any]) -> None:
 
 def shares(search: Sample, log_probs: torch.Tensor, draws: int = 20_000, step: int = 0) -> torch.Tensor:
     """How often each token is drawn for many sentences that the model sees alike."""
-    tokens = search._draw(log_probs.expand(draws, -1), list(range(draws)), step)
+    tokens = loops.draw(search, log_probs.expand(draws, -1), list(range(draws)), step)
     return torch.bincount(tokens, minlength=log_probs.shape[-1]) / draws
 
 
@@ -376,7 +379,7 @@ def test_what_may_not_be_written_is_never_drawn() -> None:
 
 def test_the_draws_of_two_steps_have_nothing_in_common() -> None:
     search, even = Sample(), torch.full((1, 2), 0.5).log()
-    first, second = (search._draw(even.expand(4000, 2), list(range(4000)), step).float() for step in (0, 1))
+    first, second = (loops.draw(search, even.expand(4000, 2), list(range(4000)), step).float() for step in (0, 1))
     assert abs(float(((first - 0.5) * (second - 0.5)).mean()) * 4) < 4.5 / math.sqrt(4000)
 
 

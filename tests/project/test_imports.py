@@ -22,6 +22,7 @@ LAYERS = [
     ["runs"],
     ["training"],
     ["view"],
+    ["formats"],
     ["api", "lines"],
     ["demo", "serve"],
     ["cli"],

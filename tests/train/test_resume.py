@@ -42,7 +42,7 @@ WATCHED = {
     "update": ("saccade.training.loop", "update"),
     "log": ("saccade.training.loop", "log"),
     "append": ("saccade.training.loop", "append"),
-    "decode": ("saccade.decode.engine:TorchEngine", "_find_batch"),
+    "decode": ("saccade.decode.torch_engine:TorchEngine", "_find_batch"),
     "cost": ("saccade.tasks.translation", "forced_cost"),
     "validate": ("saccade.training.loop", "validate"),
     "write_checkpoint": ("saccade.training.loop", "write_checkpoint"),
@@ -458,8 +458,8 @@ def test_a_users_run_killed_at_random_moments_ends_with_the_same_bits(
 
 def whole_checkpoints(run: Path) -> list[int]:
     from saccade.errors import RunError
-    from saccade.runs.checkpoints import Checkpoints
     from saccade.runs.files import verify
+    from saccade.runs.marks import Checkpoints
 
     found = Checkpoints(run / "checkpoints")
     whole = []

@@ -20,7 +20,7 @@ from saccade.cli import main
 from saccade.cli.report import draw_report
 from saccade.data.sources import Pair
 from saccade.data.tokenizers import Characters
-from saccade.decode.engine import TorchEngine
+from saccade.decode.torch_engine import TorchEngine
 from saccade.errors import RunError
 from saccade.runs.folder import RunFolder
 from saccade.training.progress import Silent

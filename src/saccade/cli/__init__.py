@@ -11,11 +11,21 @@ from types import FrameType
 
 import cyclopts
 
-from saccade.cli import align, evaluate, label, look, report, serve, train, translate
+from saccade.cli import align, evaluate, exchange, label, look, report, serve, train, translate
 from saccade.cli.program import UsageError, app, this_command
 from saccade.errors import SaccadeError
 
-COMMANDS = (train, translate, align, label, evaluate, look, report, serve)  # each adds its own when it is imported
+COMMANDS = (
+    train,
+    translate,
+    align,
+    label,
+    evaluate,
+    look,
+    report,
+    serve,
+    exchange,
+)  # each adds its own when it is imported
 
 
 class Terminated(BaseException):

@@ -33,7 +33,7 @@ class SearchFlags:
             raise UsageError(f"--best {best} outputs cannot come out of --beam {self.beam}")
 
     def settings(self, base: "DecodeConfig", sample: dict[str, Any] | None = None, best: int = 1) -> "DecodeConfig":
-        from saccade.api import search_settings
+        from saccade.decode.engine import search_settings
 
         given = {"size": self.beam, "length_penalty": self.length_penalty, "best": best if best > 1 else None}
         beam = {key: value for key, value in given.items() if value is not None}

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import cyclopts
 from cyclopts import Parameter
@@ -47,6 +47,8 @@ Sets = Annotated[
     Parameter(name="--set", negative="", help="Change one value: KEY=VALUE. May be repeated."),
 ]
 Checkpoint = Annotated[str, Parameter(help="auto, average, best, latest or step-N.")]
+EngineName = Literal["auto", "torch", "ctranslate2", "onnx"]
+Quantization = Literal["float32", "int8"]
 File = Parameter(allow_leading_hyphen=True)  # `-` is stdin or stdout
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON.")]
 

@@ -5,11 +5,13 @@ file and is used everywhere after. sentencepiece's default normaliser changes so
 decomposed accents): `normalizer = "identity"` leaves it alone.
 """
 
+import base64
 import io
 import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Annotated, Literal, Protocol
 
 from saccade.config import Count, Slot
@@ -18,6 +20,7 @@ from saccade.errors import DataError, RunError
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 THREADS = 4  # fixed: sentencepiece's result depends on it
+FEW = 32  # texts: sentencepiece starts threads for a list of them, which takes longer than to encode so many
 MOST_TEXTS = 2_000_000  # sentencepiece learns nothing from more, and needs the memory
 
 
@@ -34,6 +37,10 @@ class Tokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id shows: a leading space begins a word."""
+        ...
+
+    def vocabulary(self) -> list[str]:
+        """A name of its own for each id, as other programs know it; the first four are those of SPECIAL."""
         ...
 
     def dump(self) -> bytes: ...
@@ -61,7 +68,16 @@ class SentencePiece:
         self.size: int = self._model.GetPieceSize()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return self._model.EncodeAsIds(list(texts)) if texts else []
+        if len(texts) < FEW:
+            return [self._model.EncodeAsIds(text) for text in texts]
+        return self._model.EncodeAsIds(list(texts))
+
+    def cut(self, text: str) -> list[str]:
+        """The pieces of a text, known or not."""
+        return self._model.EncodeAsPieces(text)
+
+    def join(self, pieces: Sequence[str]) -> str:
+        return self._model.DecodePieces(list(pieces))
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         return self.encode(words)  # every word begins with the mark of a space, and no piece reaches over one
@@ -70,7 +86,14 @@ class SentencePiece:
         return self._model.DecodeIds([i for i in ids if i not in (PAD, START, END)])
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [SPECIAL[i] if i < len(SPECIAL) else self._model.IdToPiece(i).replace("▁", " ") for i in ids]
+        return [self._shown[i] for i in ids]
+
+    @cached_property
+    def _shown(self) -> list[str]:
+        return [*SPECIAL, *(name.replace("▁", " ") for name in self.vocabulary()[len(SPECIAL) :])]
+
+    def vocabulary(self) -> list[str]:
+        return self._model.IdToPiece(list(range(self.size)))
 
     def dump(self) -> bytes:
         return self._proto
@@ -128,6 +151,73 @@ class SentencePieces:
             raise RunError(f"the tokenizer is not a sentencepiece model: {error}") from None
 
 
+# ── sentencepiece with a list of pieces beside it ──────────────────────────────────────────────────
+
+
+class PieceList:
+    """A sentencepiece model cuts, a list says which id a piece has. Marian keeps its vocabularies so: both languages
+    may share one list, though each is cut by a model of its own. A code such as >>de<< before the text is a piece."""
+
+    def __init__(self, proto: bytes, pieces: Sequence[str]):
+        self._cutter = SentencePiece(proto)
+        self._proto, self._names = proto, (*SPECIAL, *pieces)
+        self._ids = {piece: i for i, piece in enumerate(self._names) if i >= len(SPECIAL)}
+        self.size = len(self._names)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return [[self._ids.get(piece, UNKNOWN) for piece in self._cut(text)] for text in texts]
+
+    def _cut(self, text: str) -> list[str]:
+        end = text.find("<<") + 2 if text.startswith(">>") else 1
+        code = text[:end] if end > 1 else ""
+        return [code, *self._cutter.cut(text[end:])] if code else self._cutter.cut(text)
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        return self.encode(words)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        shown = ["▁⁇" if i == UNKNOWN else self._names[i] for i in ids if i not in (PAD, START, END)]
+        return self._cutter.join(shown)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._names[i].replace("▁", " ") for i in ids]
+
+    def vocabulary(self) -> list[str]:
+        return list(self._names)
+
+    @property
+    def proto(self) -> bytes:
+        """The sentencepiece model."""
+        return self._proto
+
+    def dump(self) -> bytes:
+        model = base64.b64encode(self._proto).decode()
+        return json.dumps({"pieces": self._names[len(SPECIAL) :], "sentencepiece": model}, ensure_ascii=False).encode()
+
+
+class PieceLists:
+    """Pieces of sentencepiece by way of a list, as models of Marian have them; learned as `sentencepiece` learns."""
+
+    def __init__(self, *, size: Count = 8000):
+        self.size = size
+
+    def learn(self, texts: Iterable[str]) -> Tokenizer:
+        learned = SentencePieces(size=self.size).learn(texts)
+        return PieceList(learned.dump(), learned.vocabulary()[len(SPECIAL) :])
+
+    def read(self, data: bytes) -> Tokenizer:
+        try:
+            tree = json.loads(data)
+            pieces, proto = tree["pieces"], base64.b64decode(tree["sentencepiece"], validate=True)
+            if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+                raise TypeError("its pieces are not a list of texts")
+            if len({*pieces, *SPECIAL}) < len(pieces) + len(SPECIAL):
+                raise ValueError("it holds a piece twice")
+            return PieceList(proto, pieces)
+        except (ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise RunError(f"the tokenizer is not a list of pieces: {error}") from None
+
+
 # ── tables of symbols ─────────────────────────────────────────────────────────────────────────────
 
 
@@ -152,6 +242,11 @@ class Symbols:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._symbols[i] if i < len(SPECIAL) else self._joint + self._symbols[i] for i in ids]
+
+    def vocabulary(self) -> list[str]:
+        """A symbol of the text that looks like a special one is told apart from it."""
+        names = [f"{symbol}▁" if symbol in SPECIAL else symbol for symbol in self._symbols[len(SPECIAL) :]]
+        return [*SPECIAL, *names]
 
     def dump(self) -> bytes:
         return json.dumps(self._symbols[len(SPECIAL) :], ensure_ascii=False).encode()
@@ -215,6 +310,9 @@ class ByteTokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [SPECIAL[i] if i < len(SPECIAL) else _show_byte(i - len(SPECIAL)) for i in ids]
 
+    def vocabulary(self) -> list[str]:
+        return self.pieces(range(self.size))
+
     def dump(self) -> bytes:
         return b"bytes\n"
 
@@ -235,6 +333,7 @@ class Bytes:
 
 TOKENIZERS: dict[str, Callable[..., Kind]] = {
     "sentencepiece": SentencePieces,
+    "piece_list": PieceLists,
     "bytes": Bytes,
     "characters": Characters,
     "words": Words,

@@ -1,27 +1,14 @@
 """The one way to call a model: sources and search settings in, a stream of outputs out.
-Translate, evaluate, serve and study use it alike, whatever computes behind it."""
+Translate, evaluate, serve and study use it alike, whatever computes behind it; so nothing here needs torch."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
 from typing import Any, Protocol
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from saccade.config import Config, Count, Natural, NotNegative, build
-from saccade.data.batches import Corpus, Side, by_length
-from saccade.data.tokenizers import END, Tokenizer
-from saccade.decode.rules import Rules
-from saccade.decode.search import Beam, Hypothesis, Search, SearchSlot
-from saccade.decode.workers import side_by_side
-from saccade.errors import DataError, RunError
-from saccade.models.assemble import Model
-from saccade.places import Memory
-from saccade.shapes import Float, Int
+from saccade.config import Config, Count, Natural, NotNegative, build, plain, python_layer, resolve
+from saccade.data.tokenizers import END
+from saccade.decode.search import Beam, SearchSlot
+from saccade.errors import ConfigError, Refusal
 
 
 class DecodeConfig(Config):
@@ -34,6 +21,16 @@ class DecodeConfig(Config):
     batch_tokens: Count = 4096
 
 
+def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
+    """Decode settings with some of them replaced: nested keys as in a recipe's [decode]."""
+    decode = resolve(DecodeConfig, [python_layer(plain(base)), python_layer(changes)]).config
+    try:
+        build(decode.search, "decode.search")
+    except Refusal as refusal:
+        raise ConfigError(str(refusal)) from None
+    return decode
+
+
 @dataclass(frozen=True)
 class Output:
     """One output: its text, its pieces, its ids (the end included), and how likely it is."""
@@ -43,6 +40,9 @@ class Output:
     ids: tuple[int, ...]
     log_prob: float
     score: float
+
+
+EMPTY = Output("", (), (END,), 0.0, 0.0)
 
 
 class Engine(Protocol):
@@ -77,80 +77,3 @@ def in_order(found: Iterable[tuple[int, list[Output]]]) -> Iterator[list[Output]
         while following in waiting:
             yield waiting.pop(following)
             following += 1
-
-
-class ModelWriter:
-    """A model as a search sees it."""
-
-    def __init__(self, model: Model, going: Callable[[], bool] = lambda: True):
-        assert model.decoder is not None
-        self.decoder, self.head, self._going = model.decoder, model.head, going
-
-    def start(self, memory: Memory, rows: int) -> Any:
-        return self.decoder.start(memory, rows)
-
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
-        if not self._going():
-            raise Abandoned
-        hidden, state = self.decoder.step(tokens[:, None], state)
-        log_probs = self.head.log_probs(hidden[:, -1])
-        if not bool(log_probs[:, 0].isfinite().all()):  # one is enough: a softmax spreads what is not finite
-            raise RunError("the model's probabilities are not finite; its weights are of no use")
-        return log_probs, state
-
-
-EMPTY = Output("", (), (END,), 0.0, 0.0)
-
-
-class TorchEngine:
-    """Runs any model that Saccade can build."""
-
-    def __init__(self, model: Model, source: Tokenizer, target: Tokenizer):
-        self.model, self.source, self.target = model, source, target
-
-    def find(
-        self,
-        sources: Sequence[str],
-        decode: DecodeConfig,
-        prefixes: Sequence[str] | None = None,
-        first: int = 0,
-        going: Callable[[], bool] = lambda: True,
-    ) -> Iterator[tuple[int, list[Output]]]:
-        if prefixes is not None and len(prefixes) != len(sources):
-            raise DataError(f"{len(prefixes)} prefixes do not go with {len(sources)} sources")
-        encoded = self.source.encode(sources)
-        corpus = Corpus(encoded, self.target.encode(prefixes) if prefixes else [[]] * len(encoded))
-        yield from ((row, [EMPTY]) for row, ids in enumerate(encoded) if not ids)
-        full = np.array([row for row, ids in enumerate(encoded) if ids], dtype=np.int64)
-        search: Search = build(decode.search, "decode.search")
-        batches = [rows.tolist() for rows in by_length(corpus, full, decode.batch_tokens // search.width)]
-        was_training = self.model.training
-        self.model.eval()
-        try:  # the longest first, so that no worker is left alone with them
-            work = partial(self._find_batch, corpus, search=search, decode=decode, first=first, going=going)
-            yield from chain.from_iterable(side_by_side(work, batches[::-1]))
-        finally:
-            self.model.train(was_training)
-
-    @torch.inference_mode()
-    def _find_batch(
-        self,
-        corpus: Corpus,
-        rows: list[int],
-        search: Search,
-        decode: DecodeConfig,
-        first: int,
-        going: Callable[[], bool],
-    ) -> list[tuple[int, list[Output]]]:
-        source = Side.of([np.append(corpus.source(row), END) for row in rows])
-        writer = ModelWriter(self.model, going)
-        places = writer.decoder.longest or math.inf
-        longest = [int(min(decode.ratio * len(corpus.source(row)) + decode.extra + 1, places)) for row in rows]
-        rules = Rules.of(longest, [corpus.target(row).tolist() for row in rows])
-        memory = self.model.encoder.encode(source.values, source.keep)
-        found = search(writer, memory, rules, [first + row for row in rows])
-        return [(rows[i], [self._output(h) for h in best]) for i, best in found]
-
-    def _output(self, found: Hypothesis) -> Output:
-        text, pieces = self.target.decode(found.tokens), self.target.pieces(found.tokens)
-        return Output(text, tuple(pieces), found.tokens, found.log_prob, found.score)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -121,23 +122,31 @@ class Linear(nn.Module):
 
 
 class Tied(nn.Module):
-    """log p = log softmax(E h): the decoder's embedding turned round (Press & Wolf 2017). It owns no weights."""
+    """log p = log softmax(E h): the decoder's embedding turned round (Press & Wolf 2017). It owns no weights, unless a
+    `bias` is added to E h."""
 
-    def __init__(self, turned: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None):
+    def __init__(
+        self,
+        vocabulary: int = 0,
+        turned: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
+        *,
+        bias: bool = False,
+    ):
         super().__init__()
         if turned is None:
             raise Refusal('"tied" shares the table of a decoder, and this task has none; use "linear"')
         self.turned = turned
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
 
     def log_probs(self, hidden: Float[Tensor, "*n D"]) -> Float[Tensor, "*n V"]:
         folded, rows = self.turned(hidden)
-        return (folded @ rows.T).log_softmax(-1)
+        return F.linear(folded, rows, self.bias).log_softmax(-1)
 
     def loss(
         self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], smoothing: float
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "n"]]:
         folded, rows = self.turned(hidden)
-        return cross_entropy(folded, rows, None, target, smoothing)
+        return cross_entropy(folded, rows, self.bias, target, smoothing)
 
 
 HEADS: dict[str, Callable[..., nn.Module]] = {"tied": Tied, "linear": Linear}

@@ -18,8 +18,8 @@ from saccade.data.sources import Row, Source, load
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.models.assemble import Model, assemble
 from saccade.recipe import Recipe, best_by, task_of
-from saccade.runs.checkpoints import FORMAT, Checkpoints
 from saccade.runs.files import read_json, sha256, to_json, verify, write_bytes, write_folder
+from saccade.runs.marks import FORMAT, Checkpoints
 
 ALIGNMENT, CONFIG, DATA, METRICS, TIMING, LOCK, TOKENIZER = (
     "alignment.json",

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from functools import cache, cached_property
 from typing import Any
 
-from saccade.api import Run, search_settings
+from saccade.api import Run
 from saccade.config import build, plain
-from saccade.decode.engine import DecodeConfig, Output, in_order
+from saccade.decode.engine import DecodeConfig, Output, in_order, search_settings
 from saccade.models.assemble import attentions_to_source
 from saccade.recipe import kind_of
 from saccade.view.history import read_history

@@ -31,7 +31,7 @@ BACKLOG = 2048
 def serve(runs: Sequence[str], settings: Settings, keys: Sequence[str]) -> None:
     """Serve runs until a signal comes."""
     listener = bound(settings)
-    listen(Service(named(runs), settings, keys), listener)
+    listen(Service(named(runs, settings.engine), settings, keys), listener)
 
 
 def listen(service: Service, listener: socket.socket) -> None:
@@ -61,12 +61,12 @@ def listen(service: Service, listener: socket.socket) -> None:
         raise KeyboardInterrupt
 
 
-def named(runs: Sequence[str]) -> list[Model]:
+def named(runs: Sequence[str], engine: str = "torch") -> list[Model]:
     """The models of runs as they were typed."""
     models: list[Model] = []
     for argument in runs:
         pair, path = typed(argument)
-        run = Run(Path(path))
+        run = Run(Path(path), engine=engine)
         pair = pair or pair_of(run.recipe)
         if pair is None:
             raise RunError(f"{path}: does not say which languages it translates; write them, such as en-de={path}")

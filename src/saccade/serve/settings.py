@@ -1,7 +1,7 @@
 """Every limit and time-out of the service, in one place. None of them is off."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -29,6 +29,9 @@ class Settings:
     "A name this service is reached by, beside localhost and bare addresses. May be repeated."
     cors: Names = ()
     "An origin, such as https://example.org, whose pages may call; * is all. May be repeated."
+
+    engine: Literal["auto", "torch", "ctranslate2", "onnx"] = "torch"
+    "What translates; auto takes the fastest that is installed and can run the model."
 
     deadline: Seconds = 30.0
     "A request is answered within this time, if only with 503."

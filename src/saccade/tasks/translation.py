@@ -11,7 +11,8 @@ from saccade.data.batches import WRITTEN, Batch, Corpus, Layout
 from saccade.data.codecs import Codecs
 from saccade.data.sources.rows import Pair, Row
 from saccade.data.tokenizers import Kind, Tokenizer
-from saccade.decode.engine import DecodeConfig, TorchEngine, in_order
+from saccade.decode.engine import DecodeConfig, in_order
+from saccade.decode.torch_engine import TorchEngine
 from saccade.errors import RunError
 from saccade.measures.translation import bleu, chrf, exact_match
 from saccade.models.assemble import Model

@@ -19,9 +19,9 @@ from saccade.errors import DataError
 from saccade.measures.labels import Confusion
 from saccade.measures.translation import RESAMPLES, bleu, chrf, score
 from saccade.recipe import Recipe, part_of, sources_of, task_of
-from saccade.runs.checkpoints import WEIGHTS
 from saccade.runs.files import read_json, write_bytes
 from saccade.runs.folder import DATA, RunFolder, rows_of
+from saccade.runs.marks import WEIGHTS
 from saccade.tasks.labelling import Labelling
 from saccade.tasks.task import check_rows
 

@@ -1,0 +1,161 @@
+"""The loops of the searches over a model's tensors. Generators over start / step / select that yield each sentence when
+it is done, so a deadline, a cancelled client or a progress bar is a `break` of the caller.
+
+A loop knows of a model only `Writer`, and of its state only `select`.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from saccade.data.tokenizers import END, START
+from saccade.decode.rules import Rules
+from saccade.decode.search import Beam, Sample
+from saccade.places import Memory, select
+from saccade.shapes import Float, Int
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """An output: its tokens (the end included), their summed log-probability, and the score it is ranked by."""
+
+    tokens: tuple[int, ...]
+    log_prob: float
+    score: float
+
+
+Found = Iterator[tuple[int, list[Hypothesis]]]  # the number of a sentence in the batch, its outputs, best first
+
+
+class Writer(Protocol):
+    """What a search needs of a model."""
+
+    def start(self, memory: Memory, rows: int) -> Any: ...
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
+
+
+Chooser = Callable[[Float[Tensor, "B V"], list[int], int], Int[Tensor, "B"]]
+
+
+def one_by_one(writer: Writer, memory: Memory, rules: Rules, names: list[int], choose: Chooser) -> Found:
+    """One hypothesis a sentence; a finished one leaves the batch."""
+    rows = len(names)
+    state = writer.start(memory, rows)
+    alive = list(range(rows))
+    written = torch.full((rows, 1), START)
+    log_prob = torch.zeros(rows)
+    for step in range(int(rules.longest.max())):
+        log_probs, state = writer.step(written[:, -1], state)
+        log_probs = rules.allowed(log_probs[:, None], step)[:, 0]
+        token = choose(log_probs, [names[i] for i in alive], step)
+        log_prob = log_prob + log_probs.gather(1, token[:, None])[:, 0]
+        written = torch.cat([written, token[:, None]], 1)
+        ended = token == END
+        for row in ended.nonzero()[:, 0].tolist():
+            total = float(log_prob[row])
+            yield alive[row], [Hypothesis(tuple(written[row, 1:].tolist()), total, total / (step + 1))]
+        if ended.any():
+            stay = (~ended).nonzero()[:, 0]
+            if not stay.numel():
+                return
+            alive = [alive[row] for row in stay.tolist()]
+            state, rules = select(state, stay, stay), rules.select(stay)
+            written, log_prob = written[stay], log_prob[stay]
+
+
+def likeliest(log_probs: Float[Tensor, "B V"], names: list[int], step: int) -> Int[Tensor, "B"]:
+    return log_probs.argmax(-1)
+
+
+def draw(search: Sample, log_probs: Float[Tensor, "B V"], names: list[int], step: int) -> Int[Tensor, "B"]:
+    log_probs, tokens = log_probs.double().sort(-1, descending=True)
+    share = ((log_probs - log_probs[:, :1]) / search.temperature).softmax(-1)
+    if search.top_k:
+        share[:, search.top_k :] = 0
+    before = share.cumsum(-1) - share
+    share[before >= search.top_p * share.sum(-1, keepdim=True)] = 0
+    dice = torch.tensor([_uniform(search.seed, name, step) for name in names], dtype=torch.double)
+    reached = share.cumsum(-1) > dice[:, None] * share.sum(-1, keepdim=True)
+    return tokens.gather(1, reached.int().argmax(-1, keepdim=True))[:, 0]
+
+
+def _uniform(seed: int, name: int, step: int) -> float:
+    return np.random.Generator(np.random.Philox(key=seed % 2**64, counter=[name, step, 0, 0])).random()
+
+
+def beam(search: Beam, writer: Writer, memory: Memory, rules: Rules, names: list[int]) -> Found:
+    """The likeliest beginnings of each sentence, carried on side by side."""
+    beams = _Beams(writer, memory, rules, len(names), search.width)
+    done: list[list[Hypothesis]] = [[] for _ in names]
+    for step in range(int(rules.longest.max())):
+        for row, tokens, log_prob in beams.advance(step, [len(d) for d in done]):
+            done[row].append(Hypothesis(tokens, log_prob, log_prob / len(tokens) ** search.length_penalty))
+        finished = [row for row, hope in beams.hopes() if _settled(search, done[row], hope, beams.longest(row))]
+        for row in finished:
+            yield row, sorted(done[row], key=lambda h: -h.score)[: search.best]
+        if beams.leave(finished):
+            return
+
+
+def _settled(search: Beam, done: list[Hypothesis], hope: float, longest: int) -> bool:
+    """Nothing is left to hope for, or nothing of it can enter the best."""
+    if hope == -math.inf:
+        return True
+    if len(done) < search.best:
+        return False
+    return sorted((h.score for h in done), reverse=True)[search.best - 1] >= hope / longest**search.length_penalty
+
+
+class _Beams:
+    """The beginnings of all sentences that are not done: row-major, `size` a sentence."""
+
+    def __init__(self, writer: Writer, memory: Memory, rules: Rules, sentences: int, size: int):
+        self._writer, self._rules, self._size = writer, rules, size
+        self._alive = list(range(sentences))
+        self._state = select(writer.start(memory, sentences), torch.arange(sentences).repeat_interleave(size))
+        self._written = torch.full((sentences, size, 1), START)
+        self._score = torch.full((sentences, size), -math.inf)
+        self._score[:, 0] = 0.0  # all places begin alike: only one may go on
+
+    def longest(self, row: int) -> int:
+        return int(self._rules.longest[self._alive.index(row)])
+
+    def advance(self, step: int, taken: list[int]) -> list[tuple[int, tuple[int, ...], float]]:
+        """Write one token; return what ended. `taken`: places of each sentence's beam that outputs have taken."""
+        log_probs, state = self._writer.step(self._written[:, :, -1].flatten(), self._state)
+        log_probs = self._rules.allowed(log_probs.unflatten(0, (-1, self._size)), step)
+        words = log_probs.shape[-1]
+        score, index = (self._score[:, :, None] + log_probs).flatten(1).topk(self._size)
+        parent, token = index // words, index % words
+        room = self._size - torch.tensor([taken[row] for row in self._alive])
+        score = score.masked_fill(torch.arange(self._size) >= room[:, None], -math.inf)
+        before = self._written.gather(1, parent[:, :, None].expand(-1, -1, step + 1))
+        self._written = torch.cat([before, token[:, :, None]], 2)
+        ended = (token == END) & (score > -math.inf)
+        out = [
+            (self._alive[i], tuple(self._written[i, j, 1:].tolist()), float(score[i, j]))
+            for i, j in ended.nonzero().tolist()
+        ]
+        self._score = score.masked_fill(ended, -math.inf)
+        rows = (torch.arange(len(self._alive))[:, None] * self._size + parent).flatten()
+        self._state = select(state, rows) if self._size > 1 else state
+        return out
+
+    def hopes(self) -> list[tuple[int, float]]:
+        """For each sentence the log-probability of its best open beginning."""
+        return list(zip(self._alive, self._score.amax(1).tolist(), strict=True))
+
+    def leave(self, finished: list[int]) -> bool:
+        """Take finished sentences out of the batch; True when none is left."""
+        if finished:
+            stay = torch.tensor([i for i, row in enumerate(self._alive) if row not in finished], dtype=torch.long)
+            self._alive = [self._alive[i] for i in stay.tolist()]
+            rows = (stay[:, None] * self._size + torch.arange(self._size)).flatten()
+            self._state, self._rules = select(self._state, rows, stay), self._rules.select(stay)
+            self._written, self._score = self._written[stay], self._score[stay]
+        return not self._alive

@@ -1,0 +1,1 @@
+"""Models out of Saccade and into it: one file a format, and engines that run what was written."""

@@ -1,0 +1,190 @@
+"""Marian in transformers: a folder that MarianMTModel and MarianTokenizer load, and such a folder as a run.
+
+Both have the same sums in the same order, so nothing is converted: weights change their names, and rows of the
+embedding their order, because our first four ids are fixed.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import saccade
+from saccade.data.tokenizers import END, PAD, SPECIAL, START, PieceList
+from saccade.formats.card import card
+from saccade.formats.deployed import Subject, made_of
+from saccade.formats.shape import Side, obstacle, side_of
+from saccade.runs.files import Writer, to_json, write_folder
+from saccade.runs.marks import FORMAT
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from saccade.recipe import Recipe
+
+WEIGHTS = "model.safetensors"
+PLACES = 1024  # sinusoids that transformers makes; a longer text is refused there
+EPS = 1e-5  # of every norm there
+ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
+LAYER = {  # ours → theirs
+    **{f"self.{ours}": f"self_attn.{theirs}" for ours, theirs in ATTENTION.items()},
+    "around_self.norm": "self_attn_layer_norm",
+    "feed_forward.into": "fc1",
+    "feed_forward.out": "fc2",
+    "around_feed_forward.norm": "final_layer_norm",
+}
+READING = {
+    **{f"memory.{ours}": f"encoder_attn.{theirs}" for ours, theirs in ATTENTION.items()},
+    "around_memory.norm": "encoder_attn_layer_norm",
+}
+
+
+def layer_names(recipe: "Recipe") -> Iterator[tuple[str, str]]:
+    """Every weight of the layers: our name, theirs."""
+    for side in ("encoder", "decoder"):
+        for number in range(side_of(recipe, side).depth):
+            for ours, theirs in (LAYER | (READING if side == "decoder" else {})).items():
+                for kind in ("weight", "bias"):
+                    yield f"{side}.layers.{number}.{ours}.{kind}", f"model.{side}.layers.{number}.{theirs}.{kind}"
+
+
+def why_not(recipe: "Recipe") -> str | None:
+    """What stands in the way of exporting this model, with its key; nothing if it can be."""
+    found = obstacle(recipe, "Marian in transformers", positions=("sinusoidal",), scores=("scaled_dot",))
+    if found:
+        return found
+    encoder, decoder = side_of(recipe, "encoder"), side_of(recipe, "decoder")
+    for name, side in (("encoder", encoder), ("decoder", decoder)):
+        if side.connection != "post":
+            return (
+                f"model.{name}.block.connection: Marian in transformers is post-norm only; train with "
+                'model.block.connection = "post", or export --to ctranslate2'
+            )
+        if side.eps != EPS:
+            return f"model.{name}.block.norm.eps: Marian in transformers has {EPS}; train with that"
+    if encoder.activation != decoder.activation:
+        return "model.decoder.block.feed_forward.activation: Marian has one for both sides; make it the encoder's"
+    if encoder.scaled != decoder.scaled:
+        return "model.decoder.embedding.scaled: Marian has one for both sides; make it the encoder's"
+    kind = recipe.data.tokenizer.kind  # type: ignore[attr-defined]
+    if kind not in ("sentencepiece", "piece_list"):
+        return f'data.tokenizer: MarianTokenizer reads sentencepiece, not "{kind}"; export --to ctranslate2'
+    return None
+
+
+def write(run: Subject, folder: Path) -> None:
+    """The folder, with a model card and a manifest."""
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.detach().float().contiguous() for name, tensor in _tensors(run).items()}
+    texts = {
+        "config.json": to_json(_config(run)),
+        "generation_config.json": to_json(_generation(run)),
+        "tokenizer_config.json": to_json(_tokenizer_config(run)),
+        **_vocabularies(run),
+        "README.md": card(run, folder.name).encode(),
+    }
+    writers: dict[str, Writer] = {name: lambda path, data=data: _write(path, data) for name, data in texts.items()}
+    writers[WEIGHTS] = lambda path: save_file(tensors, path, metadata={"format": "pt"})
+    facts = {"format": FORMAT, "saccade": saccade.__version__, "kind": "hf", **made_of(run.folder.path, run.checkpoint)}
+    write_folder(folder, writers, facts, 2 * sum(t.numel() * t.element_size() for t in tensors.values()))
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def _tensors(run: Subject) -> "dict[str, Tensor]":
+    ours, model = run.model.state_dict(), run.model
+    tensors = {theirs: ours[name] for name, theirs in layer_names(run.recipe)}
+    table = model.decoder.embedding.table.weight
+    if _is_one_table(run):
+        tensors["model.shared.weight"] = table
+    else:
+        tensors["model.encoder.embed_tokens.weight"] = model.encoder.embedding.table.weight
+        tensors["model.decoder.embed_tokens.weight"] = table
+    linear = run.recipe.model.head.kind == "linear"  # type: ignore[attr-defined]
+    if linear:
+        tensors["lm_head.weight"] = model.head.out.weight
+    bias = model.head.out.bias if linear else model.head.bias
+    tensors["final_logits_bias"] = (table.new_zeros(table.shape[0]) if bias is None else bias)[None]
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def _is_one_table(run: Subject) -> bool:
+    """transformers ties both embeddings to the head, or nothing to anything."""
+    return run.recipe.model.shared_embeddings and run.recipe.model.head.kind == "tied"  # type: ignore[attr-defined]
+
+
+def _config(run: Subject) -> dict[str, Any]:
+    encoder, decoder = side_of(run.recipe, "encoder"), side_of(run.recipe, "decoder")
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "d_model": run.recipe.model.dim,
+        **_side("encoder", encoder),
+        **_side("decoder", decoder),
+        "activation_function": encoder.activation,
+        "scale_embedding": encoder.scaled,
+        "static_position_embeddings": True,
+        "max_position_embeddings": PLACES,
+        "vocab_size": run.codecs.source.size,
+        "decoder_vocab_size": run.codecs.target.size,
+        "share_encoder_decoder_embeddings": _is_one_table(run),
+        "tie_word_embeddings": run.recipe.model.head.kind == "tied",  # type: ignore[attr-defined]
+        "pad_token_id": PAD,
+        "eos_token_id": END,
+        "forced_eos_token_id": END,
+        "decoder_start_token_id": START,
+        "dropout": run.recipe.model.dropout.residual,
+        "dtype": "float32",
+    }
+
+
+def _side(name: str, side: Side) -> dict[str, int]:
+    return {f"{name}_layers": side.depth, f"{name}_attention_heads": side.heads, f"{name}_ffn_dim": side.inner}
+
+
+def _generation(run: Subject) -> dict[str, Any]:
+    """The run's search, as `generate` does it unless told otherwise."""
+    options = run.recipe.decode.search.options if run.recipe.decode.search.kind == "beam" else {}  # type: ignore[attr-defined]
+    return {
+        "num_beams": options.get("size", 1),
+        **({"length_penalty": options["length_penalty"]} if options.get("size", 1) > 1 else {}),
+        "max_length": PLACES,
+        "bad_words_ids": [[PAD], [START]],
+        "pad_token_id": PAD,
+        "eos_token_id": END,
+        "forced_eos_token_id": END,
+        "decoder_start_token_id": START,
+    }
+
+
+def _tokenizer_config(run: Subject) -> dict[str, Any]:
+    return {
+        "tokenizer_class": "MarianTokenizer",
+        "separate_vocabs": _apart(run),
+        "model_max_length": PLACES,
+        "unk_token": SPECIAL[1],
+        "eos_token": SPECIAL[END],
+        "pad_token": SPECIAL[PAD],
+    }
+
+
+def _apart(run: Subject) -> bool:
+    return run.codecs.source.vocabulary() != run.codecs.target.vocabulary()
+
+
+def _vocabularies(run: Subject) -> dict[str, bytes]:
+    source, target = run.codecs.source, run.codecs.target
+    files = {"source.spm": _spm(source), "target.spm": _spm(target), "vocab.json": _numbered(source.vocabulary())}
+    return files | ({"target_vocab.json": _numbered(target.vocabulary())} if _apart(run) else {})
+
+
+def _spm(tokenizer: Any) -> bytes:
+    return tokenizer.proto if isinstance(tokenizer, PieceList) else tokenizer.dump()
+
+
+def _numbered(names: list[str]) -> bytes:
+    return json.dumps({name: i for i, name in enumerate(names)}, ensure_ascii=False, indent=1).encode()

@@ -1,0 +1,182 @@
+"""`--engine`: the fastest that will do is found, made once, never stale, and needs no torch once it is there."""
+
+import io
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jaxtyping
+import pytest
+import torch
+
+from formats.small import make_run
+from saccade.api import Run
+from saccade.runs.checkpoints import write_checkpoint
+
+pytest.importorskip("ctranslate2")
+
+LINES = "ein Haus am See\n\nder Hund\n"
+FOLDER = "exports/ctranslate2-float32"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def at_full_speed() -> Iterator[None]:
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return make_run(tmp_path / "run")
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str, str]]:
+    from saccade.cli import main
+
+    def called(*arguments: Any, stdin: str = LINES) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8"))
+        code = main([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return called
+
+
+def test_auto_makes_what_it_needs_once_and_says_which_engine(run: Run, call: Any) -> None:
+    path = run.folder.path
+    first, again = call("translate", path), call("translate", path)
+    assert first[0] == again[0] == 0
+    assert f"making {path / FOLDER}" in first[2]
+    assert again[2] == "engine: ctranslate2-float32\n"
+    torch_says = call("translate", path, "--engine", "torch")
+    assert torch_says == (0, first[1], "")
+    assert first[1] == again[1]
+
+
+def test_a_cold_start_needs_no_torch(run: Run, call: Any) -> None:
+    wanted = call("translate", run.folder.path)[1]
+    code = (
+        "import sys; from saccade.cli import main; main(sys.argv[1:]);"
+        "sys.exit(bool({'torch', 'transformers', 'sacrebleu', 'numpy', 'safetensors'} & {*sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "translate", str(run.folder.path)],
+        input=LINES,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, wanted), done.stderr
+
+
+def test_older_versions_of_ctranslate2_cannot_fetch_torch_either() -> None:
+    code = (
+        "import sys; from saccade.formats.ctranslate2_engine import without\n"
+        "with without('torch'):\n"
+        "    try: import torch\n"
+        "    except ImportError: print('hidden')\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "hidden\n")
+
+
+def test_other_weights_are_never_answered_by_an_old_export(run: Run, call: Any) -> None:
+    path = run.folder.path
+    before = call("translate", path)[1]
+    with torch.no_grad():
+        for weight in run.model.parameters():
+            weight += torch.randn(weight.shape)
+    write_checkpoint(run.folder.checkpoints.at(2), run.model, {}, None, step=2)
+    run.folder.checkpoints.mark("best", 2)
+    _, after, said = call("translate", path)
+    assert f"making {path / FOLDER}" in said
+    assert after == call("translate", path, "--engine", "torch")[1] != before
+    assert call("translate", path, "--checkpoint", "step-1")[1] == before
+
+
+def test_other_settings_in_the_run_make_it_anew(run: Run, call: Any) -> None:
+    path = run.folder.path
+    call("translate", path)
+    config = path / "config.toml"
+    config.write_text(config.read_text("utf-8").replace("extra = 10", "extra = 1"), "utf-8")
+    assert "making" in call("translate", path)[2]
+
+
+@pytest.mark.parametrize("name", ["model.bin", "saccade.json", "joint.model", "manifest.json"])
+def test_a_damaged_export_is_made_anew(name: str, run: Run, call: Any) -> None:
+    path = run.folder.path
+    wanted = call("translate", path)[1]
+    file = path / FOLDER / name
+    file.write_bytes(file.read_bytes()[:-5])
+    code, out, said = call("translate", path)
+    assert (code, out) == (0, wanted)
+    assert "making" in said
+    assert call("translate", path)[2] == "engine: ctranslate2-float32\n"
+
+
+def test_where_nothing_can_be_written_torch_does_it(run: Run, call: Any) -> None:
+    (run.folder.path / "exports").write_text("a file\n", "utf-8")
+    code, out, said = call("translate", run.folder.path)
+    assert code == 0
+    assert out.count("\n") == LINES.count("\n")
+    assert said.startswith("engine: torch (")
+    assert call("translate", run.folder.path, "--engine", "ctranslate2")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--sample"], "sampling needs the torch engine"),
+        (["--prefix", "a", "--beam", "2"], "does not count the cost of a prefix"),
+    ],
+)
+def test_what_ctranslate2_cannot_do_torch_does(flags: list[str], reason: str, run: Run, call: Any) -> None:
+    path = run.folder.path
+    code, out, said = call("translate", path, *flags)
+    assert (code, reason in said) == (0, True)
+    assert out == call("translate", path, *flags, "--engine", "torch")[1]
+    refused = call("translate", path, *flags, "--engine", "ctranslate2")
+    assert (refused[0], refused[1], reason in refused[2]) == (1, "", True)
+
+
+def test_a_model_that_ctranslate2_does_not_know_runs_on_torch(tmp_path: Path, call: Any) -> None:
+    sides = {"encoder": {"kind": "recurrent", "depth": 1}, "decoder": {"kind": "recurrent", "depth": 1}}
+    run = make_run(tmp_path / "run", {"dim": 16, **sides, "block": {}})
+    code, _, said = call("translate", run.folder.path)
+    assert (code, said) == (
+        0,
+        "engine: torch (model.encoder: CTranslate2 knows no \"recurrent\"; train with model.encoder = 'stacked')\n",
+    )
+    assert not (run.folder.path / "exports").exists()
+
+
+def test_flags_that_do_not_go_together_are_refused(run: Run, call: Any, tmp_path: Path) -> None:
+    path = run.folder.path
+    for flags in (
+        ["--engine", "torch", "--quantization", "int8"],
+        ["--engine", "ctranslate2", "--alignments", tmp_path / "links"],
+        ["--quantization", "int4"],
+        ["--engine", "fortran"],
+    ):
+        assert call("translate", path, *flags)[0] == 2
+    code, out, said = call("translate", path, "--quantization", "int8")
+    assert (code, out.count("\n"), "ctranslate2-int8" in said) == (0, 3, True)
+
+
+def test_export_writes_a_folder_that_stands_alone_and_spares_others(run: Run, call: Any, tmp_path: Path) -> None:
+    from saccade.formats import ctranslate2
+
+    path = run.folder.path
+    assert call("export", path, "--to", "ctranslate2", "-o", tmp_path / "out")[0] == 0
+    assert len([*ctranslate2.open(tmp_path / "out").find(["ein Haus"], run.recipe.decode)]) == 1
+    assert call("export", path, "--to", "ctranslate2", "-o", tmp_path / "out")[0] == 0, "its own it may write anew"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear", "utf-8")
+    code, _, said = call("export", path, "--to", "ctranslate2", "-o", tmp_path / "mine")
+    assert (code, "was not written by export" in said) == (2, True)
+    assert (tmp_path / "mine" / "letter.txt").exists()
+    assert call("export", path, "--to", "hf", "--quantization", "int8")[0] == 2

@@ -1,0 +1,287 @@
+"""transformers reads what we write and writes the same tokens; what it wrote we read, with the same logits."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, MarianTokenizer
+
+from formats.small import SOURCES, TARGETS, make_run, merged, recipe, written
+from saccade.api import Run
+from saccade.config import build
+from saccade.data.batches import Corpus
+from saccade.data.tokenizers import END, PAD, START, SentencePieces
+from saccade.errors import RunError
+from saccade.formats import marian
+from saccade.formats.marian_import import read
+from saccade.runs.files import verify
+from saccade.tasks.losses import forced_hidden
+
+pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+
+LINES = [line for line in SOURCES[:4] if line]
+POST: dict[str, Any] = {"block": {"connection": "post"}}
+MODELS: dict[str, dict[str, Any]] = {
+    "shared": {"model": POST},
+    "tables apart": {"model": POST | {"shared_embeddings": False}},
+    "vocabularies apart": {"model": POST | {"shared_embeddings": False}, "data": {"joint": False}},
+    "linear head": {"model": POST | {"head": "linear"}},
+    "bias, swish, unscaled, depths": {
+        "model": merged(
+            POST,
+            {
+                "head": {"kind": "tied", "bias": True},
+                "block": {"feed_forward": {"activation": "swish"}},
+                "encoder": {"depth": 1, "embedding": {"scaled": False}},
+                "decoder": {"depth": 3, "embedding": {"scaled": False}},
+            },
+        )
+    },
+    "gelu, pieces by a list": {
+        "model": merged(POST, {"block": {"feed_forward": {"activation": "gelu"}}}),
+        "data": {"tokenizer": {"kind": "piece_list", "size": 60}},
+    },
+}
+
+
+def exported(run: Run, folder: Path) -> tuple[Any, Any]:
+    marian.write(run, folder)
+    return MarianMTModel.from_pretrained(folder).eval(), MarianTokenizer.from_pretrained(folder)
+
+
+# ── out ──
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_transformers_writes_our_tokens(name: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", **MODELS[name])
+    assert marian.why_not(run.recipe) is None
+    model, tokenizer = exported(run, tmp_path / "folder")
+    for line, outputs in zip(LINES, written(run.engine, run.recipe.decode, LINES), strict=True):
+        inputs = tokenizer([line], return_tensors="pt")
+        assert inputs["input_ids"][0].tolist() == [*run.codecs.source.encode([line])[0], END]
+        found = model.generate(**inputs, max_length=len(outputs[0].ids) + 1, num_beams=1)[0].tolist()
+        assert found[1:] == list(outputs[0].ids)
+        assert tokenizer.decode(found, skip_special_tokens=True) == outputs[0].text.strip()
+
+
+def test_the_folder_is_whole_and_a_pipeline_takes_it(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", POST)
+    exported(run, tmp_path / "folder")
+    names = {path.name for path in (tmp_path / "folder").iterdir()}
+    assert names == {
+        "config.json",
+        "generation_config.json",
+        "manifest.json",
+        "model.safetensors",
+        "README.md",
+        "source.spm",
+        "target.spm",
+        "tokenizer_config.json",
+        "vocab.json",
+    }
+    assert {*verify(tmp_path / "folder")["files"]} == names - {"manifest.json"}
+    assert isinstance(AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "folder"), MarianMTModel)
+    texts = [(tmp_path / "folder" / name).read_text("utf-8") for name in names if name.endswith((".md", ".json"))]
+    assert str(tmp_path) not in "".join(texts)
+
+
+def test_the_card_has_front_matter_and_the_scores_of_the_checkpoint(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", POST)
+    record = {"step": 1, "validation": {"bleu": 31.5, "chrf": 52.25, "loss": 2.0}, "samples": []}
+    run.folder.metrics.write_text(json.dumps(record) + "\n", "utf-8")
+    marian.write(run, tmp_path / "folder")
+    _, front, text = (tmp_path / "folder" / "README.md").read_text("utf-8").split("---\n")
+    facts = yaml.safe_load(front)
+    assert (facts["library_name"], facts["pipeline_tag"]) == ("transformers", "translation")
+    metrics = facts["model-index"][0]["results"][0]["metrics"]
+    assert [(each["type"], each["value"]) for each in metrics] == [("bleu", 31.5), ("chrf", 52.25)]
+    assert "tok:13a" in metrics[0]["args"]
+    assert "| BLEU | 31.50 |" in text
+
+
+OBSTACLES: dict[str, dict[str, Any]] = {
+    "model.encoder.block.connection: Marian in transformers is post-norm only; train with": {},
+    'model.encoder: Marian in transformers knows no "recurrent"': {"model": {"encoder": {"kind": "recurrent"}}},
+    'model.encoder.position: Marian in transformers knows no "learned"': {
+        "model": POST | {"encoder": {"position": "learned"}}
+    },
+    'model.encoder.block.self.score: Marian in transformers knows no "dot"': {
+        "model": merged(POST, {"block": {"self": {"score": "dot"}}})
+    },
+    "model.encoder.block.norm.eps: Marian in transformers has 1e-05": {
+        "model": merged(POST, {"block": {"norm": {"eps": 1e-3}}})
+    },
+    "model.decoder.block.feed_forward.activation: Marian has one": {
+        "model": POST | {"decoder": {"block": {"feed_forward": {"activation": "gelu"}}}}
+    },
+    "model.decoder.embedding.scaled: Marian has one": {"model": POST | {"decoder": {"embedding": {"scaled": False}}}},
+    'data.tokenizer: MarianTokenizer reads sentencepiece, not "bytes"': {
+        "model": POST,
+        "data": {"tokenizer": {"kind": "bytes"}},
+    },
+}
+
+
+@pytest.mark.parametrize("reason", OBSTACLES)
+def test_what_stands_in_the_way_is_named(reason: str) -> None:
+    options = dict(OBSTACLES[reason])
+    assert (marian.why_not(recipe(options.pop("model", None), **options)) or "").startswith(reason)
+
+
+# ── in ──
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "as OPUS-MT": {"activation_function": "swish", "scale_embedding": True, "static_position_embeddings": True},
+    "relu, depths": {"activation_function": "relu", "encoder_layers": 1, "decoder_layers": 3},
+    "tables apart": {"share_encoder_decoder_embeddings": False, "scale_embedding": True},
+    "nothing tied": {"tie_word_embeddings": False, "activation_function": "gelu"},
+    "a start of its own": {"decoder_start_token_id": 7},
+    "starts from the end": {"decoder_start_token_id": 0},
+}
+
+
+def their_folder(folder: Path, options: dict[str, Any]) -> tuple[Any, Any]:
+    """A random model as transformers keeps it: </s> = 0, <unk> = 1, <pad> last, two sentencepiece models, one list."""
+    folder.mkdir(parents=True)
+    protos = [SentencePieces(size=50).learn(texts) for texts in (SOURCES[:4], TARGETS)]
+    pieces = sorted({name for each in protos for name in each.vocabulary()[4:]})
+    names = ["</s>", "<unk>", *pieces, "<pad>"]
+    for name, each in zip(("source.spm", "target.spm"), protos, strict=True):
+        (folder / name).write_bytes(each.dump())
+    (folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}), "utf-8")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "MarianTokenizer"}', "utf-8")
+    pad = len(names) - 1
+    sizes = {"d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 20}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 4}
+    ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0, "forced_eos_token_id": 0}
+    torch.manual_seed(0)
+    model = MarianMTModel(MarianConfig(vocab_size=len(names), **(sizes | heads | ids | options))).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.3 * torch.randn(weight.shape)
+        model.final_logits_bias += torch.randn(model.final_logits_bias.shape)
+    model.tie_weights()
+    model.save_pretrained(folder)
+    # read anew: its sinusoids were shaken, too, but are never stored
+    return MarianMTModel.from_pretrained(folder).eval(), MarianTokenizer.from_pretrained(folder)
+
+
+def imported(folder: Path, path: Path) -> Run:
+    read(folder, path)
+    return Run(path)
+
+
+def their_ids(run: Run, model: Any, folder: Path) -> list[int]:
+    """For each of our ids theirs."""
+    vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
+    first = [model.config.pad_token_id, 1, model.config.decoder_start_token_id, 0]
+    return [*first, *(vocabulary[name] for name in run.codecs.target.vocabulary()[4:])]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model, tokenizer = their_folder(tmp_path / "folder", CONFIGS[name])
+    run = imported(tmp_path / "folder", tmp_path / "run")
+    theirs = their_ids(run, model, tmp_path / "folder")
+    sources, targets = run.codecs.source.encode(LINES), run.codecs.target.encode(TARGETS[: len(LINES)])
+    for row, line in enumerate(LINES):
+        inputs = tokenizer([line], return_tensors="pt")
+        assert inputs["input_ids"][0].tolist() == [theirs[i] for i in [*sources[row], END]]
+        with torch.inference_mode():
+            begin = torch.tensor([[theirs[i] for i in [START, *targets[row]]]])
+            wanted = model(**inputs, decoder_input_ids=begin).logits.log_softmax(-1)[0]
+            batch = Corpus([sources[row]], [targets[row]]).batch([0])
+            found = run.model.head.log_probs(forced_hidden(run.model, batch)[0])
+        others = [i for i in range(len(theirs)) if i != START]
+        torch.testing.assert_close(found[:, others], wanted[:, [theirs[i] for i in others]], atol=1e-4, rtol=1e-4)
+        assert float(wanted.std()) > 0.1
+
+
+def test_an_imported_run_translates_and_goes_back_and_to_ctranslate2(tmp_path: Path) -> None:
+    model, tokenizer = their_folder(tmp_path / "folder", CONFIGS["as OPUS-MT"])
+    run = imported(tmp_path / "folder", tmp_path / "run")
+    ours = written(run.engine, run.recipe.decode, LINES)
+    theirs = their_ids(run, model, tmp_path / "folder")
+    for line, outputs in zip(LINES, ours, strict=True):
+        inputs, banned = tokenizer([line], return_tensors="pt"), [[model.config.pad_token_id]]
+        most = len(outputs[0].ids) + 1
+        found = model.generate(**inputs, max_length=most, num_beams=1, bad_words_ids=banned)[0].tolist()
+        assert found[1:] == [theirs[i] for i in outputs[0].ids]
+    again, _ = exported(run, tmp_path / "again")
+    twice = imported(tmp_path / "again", tmp_path / "twice")
+    assert [o[0].ids for o in written(twice.engine, run.recipe.decode, LINES)] == [o[0].ids for o in ours]
+    assert again.config.vocab_size == run.codecs.source.size == twice.codecs.source.size
+    ctranslate2 = pytest.importorskip("saccade.formats.ctranslate2")
+    ctranslate2.write(run, tmp_path / "ct2")
+    fast = written(ctranslate2.open(tmp_path / "ct2"), run.recipe.decode, LINES)
+    assert [o[0].ids for o in fast] == [o[0].ids for o in ours]
+
+
+def test_what_is_never_written_is_never_likely(tmp_path: Path) -> None:
+    their_folder(tmp_path / "folder", CONFIGS["as OPUS-MT"])
+    run = imported(tmp_path / "folder", tmp_path / "run")
+    for outputs in written(run.engine, run.recipe.decode, LINES):
+        assert not {PAD, START} & {*outputs[0].ids}
+    assert run.score([("ein Kind", "a child")])[0] > -1e4
+
+
+def test_the_tools_take_an_imported_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from saccade.cli import main
+
+    their_folder(tmp_path / "folder", {})
+    path = str(tmp_path / "run")
+    (tmp_path / "src").write_text("".join(f"{line}\n" for line in LINES), "utf-8")
+    (tmp_path / "ref").write_text("".join(f"{line}\n" for line in TARGETS[: len(LINES)]), "utf-8")
+    files = [str(tmp_path / "src"), str(tmp_path / "ref")]
+    assert main(["import", "hf", str(tmp_path / "folder"), "-o", path]) == 0
+    assert main(["translate", path, files[0]]) == 0
+    assert main(["evaluate", path, "--src", files[0], "--ref", files[1]]) == 0
+    assert main(["view", path, "ein Kind", "-o", str(tmp_path / "page.html")]) == 0
+    assert main(["export", path, "--to", "hf", "-o", str(tmp_path / "out")]) == 0
+    capsys.readouterr()
+    assert main(["import", "hf", str(tmp_path / "folder"), "-o", path]) == 2
+    assert "is there already" in capsys.readouterr().err
+
+
+BROKEN: dict[str, tuple[str, Any, str]] = {
+    "another kind": ("config.json", {"model_type": "bart"}, "config.json: model_type: expected 'marian'"),
+    "huge": ("config.json", {"encoder_layers": 10**9}, "config.json: encoder_layers: expected"),
+    "too deep": ("config.json", {"encoder_layers": 5}, "model.safetensors: for encoder.layers.2"),
+    "another width": ("config.json", {"d_model": 32}, "is missing or not 32 wide"),
+    "no such id": ("config.json", {"pad_token_id": 4000}, "names the id 4000"),
+    "pre-norm": ("config.json", {"normalize_before": True}, "config.json: normalize_before: expected False"),
+    "a piece beyond the table": ("vocab.json", {"x": 9999}, "vocab.json: is not a list of pieces with numbers below"),
+    "a number twice": ("vocab.json", {"x": 1}, "vocab.json: gives a number twice"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_folder_that_lies_is_refused_and_leaves_nothing(name: str, tmp_path: Path) -> None:
+    their_folder(tmp_path / "folder", {})
+    file, change, reason = BROKEN[name]
+    path = tmp_path / "folder" / file
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | change), "utf-8")
+    with pytest.raises(RunError, match=reason):
+        read(tmp_path / "folder", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    their_folder(tmp_path / "folder", {})
+    (tmp_path / "folder" / "model.safetensors").rename(tmp_path / "folder" / "pytorch_model.bin")
+    with pytest.raises(RunError, match="is a pickle, which may run code"):
+        read(tmp_path / "folder", tmp_path / "run")
+
+
+def test_a_language_code_is_one_piece_as_in_transformers(tmp_path: Path) -> None:
+    kind = build(recipe(data={"tokenizer": {"kind": "piece_list", "size": 60}}).data.tokenizer, "tokenizer")
+    learned = kind.learn(TARGETS)
+    known = type(learned)(learned.proto, [*learned.vocabulary()[4:], ">>de<<"])
+    code, rest = known.encode([">>de<< a child"])[0], known.encode(["a child"])[0]
+    assert code == [known.size - 1, *rest]
+    assert known.encode([">>xx<<a child"])[0] == [1, *rest]
+    assert known.encode([">> a child"])[0] == known.encode([">> a child"])[0] != []
