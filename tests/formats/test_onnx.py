@@ -18,19 +18,22 @@ import torch
 from torch import Tensor, nn
 
 from contracts.checks import shaken
+from saccade.api import Run, load
 from saccade.config import Choice, python_layer, resolve
 from saccade.data.batches import Side
 from saccade.data.codecs import Codecs
 from saccade.data.tokenizers import Words
-from saccade.decode.engine import Abandoned, DecodeConfig, TorchEngine, in_order
+from saccade.decode.engine import Abandoned, DecodeConfig, in_order
 from saccade.errors import DataError, RunError, SaccadeError
 from saccade.formats import onnx as format_onnx
 from saccade.formats.onnx_graphs import graphs
-from saccade.models.assemble import DECODERS, ENCODERS, Model, assemble
+from saccade.models.assemble import DECODERS, ENCODERS, assemble
 from saccade.parts import cells, connections, contexts, heads, picks, pools, positions, readouts, scores
 from saccade.parts.mixers import MIXERS
 from saccade.places import select
 from saccade.recipe import Recipe, recipe_of
+from saccade.runs.checkpoints import write_checkpoint
+from saccade.runs.folder import RunFolder
 
 HEADS = {"kind": "multi_head", "heads": 2}
 BLOCK = {"self": HEADS, "memory": HEADS, "feed_forward": {"inner": 11}}
@@ -86,29 +89,22 @@ CASES: dict[str, dict[str, Any]] = {
 QUICK = {"pre-norm", "lstm-dot-after-fed", "at-start"}
 
 
-@dataclass
-class Trained:
-    """A run as an export sees it, with weights that were shaken instead of trained."""
-
-    recipe: Recipe
-    model: Model
-    codecs: Codecs[Any, Any]
-    checkpoint: Path = Path("step-0000001")
-
-    @property
-    def torch(self) -> TorchEngine:
-        return TorchEngine(self.model, self.codecs.source, self.codecs.target)
-
-
-def trained(tree: dict[str, Any], seed: int = 1) -> Trained:
+def trained(tree: dict[str, Any], path: Path, seed: int = 1) -> Run:
+    """A run with weights that were shaken instead of trained."""
     shared = tree.get("shared_embeddings", True)
-    data = {"tokenizer": "words", "longest": 30, "joint": shared}
-    recipe = recipe_of({"model": tree | {"dim": 22}, "data": data})
+    recipe = recipe_in(tree)
     source = Words().learn(["a b c d e f g h i"])
     target = source if shared else Words().learn(["a b c d e f g h i j k l m"])
     torch.manual_seed(seed)
-    model = shaken(assemble(recipe.model, source.size, target.size)).eval()
-    return Trained(recipe, model, Codecs(source, target))
+    model = shaken(assemble(recipe.model, source.size, target.size))
+    RunFolder(path).store(recipe, {}, Codecs(source, target))
+    write_checkpoint(path / "checkpoints" / "step-0000001", model, {}, None)
+    return load(path)
+
+
+def recipe_in(tree: dict[str, Any]) -> Recipe:
+    data = {"tokenizer": "words", "longest": 30, "joint": tree.get("shared_embeddings", True)}
+    return recipe_of({"model": tree | {"dim": 22}, "data": data})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,7 +117,7 @@ def at_full_speed() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Case:
-    run: Trained
+    run: Run
     folder: Path
 
 
@@ -131,7 +127,8 @@ def export(at_full_speed: None, tmp_path_factory: pytest.TempPathFactory) -> Cal
 
     @cache
     def exported(name: str) -> Case:
-        run, folder = trained(CASES[name]), tmp_path_factory.mktemp("onnx") / name
+        path = tmp_path_factory.mktemp("onnx")
+        run, folder = trained(CASES[name], path / "run"), path / "out"
         format_onnx.write(run, folder)
         return Case(run, folder)
 
@@ -164,7 +161,7 @@ def kinds(value: Any) -> Iterator[str]:
 
 
 def test_the_cases_hold_every_kind() -> None:
-    recipes = [trained(tree).recipe.model for tree in CASES.values()]
+    recipes = [recipe_in(tree).model for tree in CASES.values()]
     found = {kind for model in recipes for part in (model.encoder, model.decoder, model.head) for kind in kinds(part)}
     tables = [
         *(ENCODERS, DECODERS, MIXERS, cells.CELLS, connections.CONNECTIONS, contexts.CONTEXTS, heads.HEADS),
@@ -216,7 +213,7 @@ LINES = ["a b c a", "", "c", "i h g f e d c b a", "b b", "e f", "a i a i a i"]
 def test_the_tokens_are_those_of_torch(case: Case, search: Any, batch_tokens: int) -> None:
     settings = decode(search, batch_tokens=batch_tokens)
     for prefixes in (None, ["a", "", "b c", "d", "", "", "e"]):
-        expected = list(in_order(case.run.torch.find(LINES, settings, prefixes)))
+        expected = list(in_order(case.run.engine.find(LINES, settings, prefixes)))
         found = list(in_order(format_onnx.open(case.folder).find(LINES, settings, prefixes)))
         assert [[o.ids for o in outputs] for outputs in found] == [[o.ids for o in outputs] for outputs in expected]
         for one, same in zip(chain.from_iterable(found), chain.from_iterable(expected), strict=True):
@@ -230,7 +227,7 @@ def test_places_past_the_table_of_the_sinusoids(case: Case) -> None:
         pytest.skip("learned positions have an end")
     line = " ".join("abcdefghi"[i % 9] for i in range(300))
     settings = decode("greedy", ratio=0.0, extra=2)
-    expected = list(case.run.torch.find([line], settings))
+    expected = list(case.run.engine.find([line], settings))
     assert [o.ids for o in expected[0][1]] == [
         o.ids for o in next(format_onnx.open(case.folder).find([line], settings))[1]
     ]
@@ -313,10 +310,11 @@ def test_only_models_that_write_can_be_exported(tmp_path: Path) -> None:
     reason = format_onnx.why_not(recipe)
     assert reason is not None
     assert reason.startswith('task: "tagging" has no decoder')
-    assert format_onnx.why_not(trained(CASES["pre-norm"]).recipe) is None
-    run = trained(CASES["at-start"])
+    assert format_onnx.why_not(recipe_in(CASES["pre-norm"])) is None
+    run = trained(CASES["at-start"], tmp_path / "run")
+    run.recipe = recipe
     with pytest.raises(RunError, match=r"cannot be exported to ONNX: task: "):
-        format_onnx.write(Trained(recipe, run.model, run.codecs), tmp_path / "out")
+        format_onnx.write(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -330,14 +328,14 @@ class Looped(nn.Module):
 
 
 def test_a_part_that_does_not_go_into_a_graph_is_named(tmp_path: Path) -> None:
-    run = trained(CASES["at-start"])
+    run = trained(CASES["at-start"], tmp_path / "run")
     run.model.decoder.readout = Looped()  # type: ignore[union-attr]
     with pytest.raises(RunError, match=r"decoder\.readout \(Looped\): does not go into a graph: ") as caught:
         format_onnx.write(run, tmp_path / "out")
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["encoder.onnx", "step.onnx", "settings.json", "joint.model"])
+@pytest.mark.parametrize("name", ["encoder.onnx", "step.onnx", "saccade.json", "joint.model"])
 def test_a_damaged_file_is_refused(exported: Case, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(exported.folder, folder)
@@ -363,20 +361,22 @@ def resealed(folder: Path, name: str, data: bytes) -> None:
 def test_what_is_whole_but_makes_no_sense_is_refused(exported: Case, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(exported.folder, folder)
-    step, settings = (folder / "step.onnx").read_bytes(), json.loads((folder / "settings.json").read_bytes())
+    step, settings = (folder / "step.onnx").read_bytes(), json.loads((folder / "saccade.json").read_bytes())
     for name, data, message in [
         ("step.onnx", b"no graph", "cannot be run by onnxruntime"),
         ("step.onnx", (folder / "encoder.onnx").read_bytes(), "do not belong together"),
         ("step.onnx", step, ""),
-        ("settings.json", b"[]", "is not of format 1"),
-        ("settings.json", json.dumps(settings | {"format": 2}).encode(), "is not of format 1"),
-        ("settings.json", json.dumps(settings | {"joint": 7}).encode(), "joint: expected true or false"),
-        ("settings.json", json.dumps(settings | {"joint": False}).encode(), "source.model"),
+        ("saccade.json", b"[]", "is damaged"),
+        ("saccade.json", json.dumps(settings | {"joint": 7}).encode(), "joint: expected true or false"),
+        ("saccade.json", json.dumps(settings | {"joint": False}).encode(), "source.model"),
     ]:
         resealed(folder, name, data)
         if message:
             with pytest.raises(RunError, match=message):
                 format_onnx.open(folder)
-    (folder / "manifest.json").write_text('{"files": {}}')
+    resealed(folder, "saccade.json", json.dumps(settings).encode())
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["files"].pop("encoder.onnx")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(RunError, match=r"does not list encoder\.onnx"):
         format_onnx.open(folder)

@@ -2,49 +2,24 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
-import saccade
-from saccade.config import Config, Natural, build, plain, python_layer, resolve
 from saccade.data.batches import Side
-from saccade.data.tokenizers import Tokenizer, TokenizerSlot
-from saccade.decode.engine import DecodeConfig, Output, SearchEngine
-from saccade.errors import ConfigError, RunError, SaccadeError
+from saccade.decode.engine import DecodeConfig, Output
+from saccade.decode.torch_engine import SearchEngine
+from saccade.errors import RunError, SaccadeError
+from saccade.formats.deployed import Deployed, Package, Subject, read_deployed, write_deployed
 from saccade.formats.onnx_graphs import NEXT, Unexportable, graphs
 from saccade.places import Fixed
 from saccade.recipe import Recipe, kind_of, task_of
-from saccade.runs.files import Writer, read_json, to_json, verify, write_folder
+from saccade.runs.files import Writer, read_json
 from saccade.shapes import Float, Int
-from saccade.tasks.translation import Translation
 
-FORMAT = 1
-ENCODER, STEP, SETTINGS = "encoder.onnx", "step.onnx", "settings.json"
+ENCODER, STEP = "encoder.onnx", "step.onnx"
 INSIDE = 1_500_000_000  # bytes of weights that a graph's file may hold itself: protobuf ends at 2 GB
-SLACK = 1 << 20  # bytes for the graphs themselves
-
-
-class Settings(Config):
-    """What running a folder needs beside its graphs. Of places 0 means any number."""
-
-    format: Natural
-    tokenizer: TokenizerSlot
-    joint: bool
-    source_places: Natural
-    target_places: Natural
-    decode: DecodeConfig
-
-
-class Trained(Protocol):
-    """What is exported of a run that `saccade.load` opened. What it reads when first asked is any type here, because a
-    checker does not take it for an attribute."""
-
-    recipe: Recipe
-    checkpoint: Path
-    codecs: Any  # Codecs[Tokenizer, Tokenizer]
-    model: Any  # Model
 
 
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────
@@ -57,7 +32,7 @@ def why_not(recipe: Recipe) -> str | None:
     return None
 
 
-def write(run: Trained, folder: Path) -> None:
+def write(run: Subject, folder: Path) -> None:
     """All that onnxruntime needs to translate as the run does, in one folder."""
     _require("onnx", "onnxscript")
     if reason := why_not(run.recipe):
@@ -67,27 +42,9 @@ def write(run: Trained, folder: Path) -> None:
     except Unexportable as refusal:
         raise RunError(f"{run.checkpoint}: cannot be exported to ONNX: {refusal}") from None
     weights = sum(weight.numel() * weight.element_size() for weight in run.model.parameters())
-    files = task_of(run.recipe).files(run.codecs) | {SETTINGS: to_json(plain(_settings(run)))}
-    writers: dict[str, Writer] = {name: lambda path, data=data: _write(path, data) for name, data in files.items()}
     beside = weights > INSIDE
-    writers |= _graph_writers(ENCODER, encoder, beside) | _graph_writers(STEP, step, beside)
-    facts = {"format": FORMAT, "saccade": saccade.__version__, "checkpoint": run.checkpoint.name}
-    write_folder(folder, writers, facts, needed=2 * weights + SLACK)  # an embedding may stand in both graphs
-
-
-def _settings(run: Trained) -> Settings:
-    return Settings(
-        format=FORMAT,
-        tokenizer=run.recipe.data.tokenizer,
-        joint=run.recipe.data.joint,
-        source_places=run.model.encoder.longest or 0,
-        target_places=run.model.decoder.longest or 0,
-        decode=run.recipe.decode,
-    )
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
+    model = _graph_writers(ENCODER, encoder, beside) | _graph_writers(STEP, step, beside)
+    write_deployed(run, folder, "onnx", model, (run.model.encoder.longest or 0, run.model.decoder.longest or 0))
 
 
 def _graph_writers(name: str, graph: Any, beside: bool) -> dict[str, Writer]:
@@ -118,36 +75,19 @@ def _require(*packages: str) -> None:
 def open(folder: Path) -> "OnnxEngine":  # noqa: A001 - the verb of every format
     """The engine of a folder that `write` has written, after every byte of it was checked."""
     _require("onnxruntime")
-    listed = verify(folder)["files"]
-    for name in (ENCODER, STEP, SETTINGS):
-        if name not in listed:
+    deployed = read_deployed(folder)
+    for name in (ENCODER, STEP):
+        if name not in read_json(folder / "manifest.json")["files"]:
             raise RunError(f"{folder / 'manifest.json'}: does not list {name}; export the run again")
-    settings = _read_settings(folder / SETTINGS)
-    files = {name: (folder / name).read_bytes() for name in listed if name.endswith(".model")}
-    try:
-        kind = build(settings.tokenizer, "tokenizer")
-        codecs = Translation().read(files, kind, settings.joint)
-    except RunError as error:
-        raise RunError(f"{folder}: {error}") from None
-    return OnnxEngine(OnnxWriter(folder, settings), codecs.source, codecs.target, settings.decode)
-
-
-def _read_settings(path: Path) -> Settings:
-    tree = read_json(path)
-    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
-        raise RunError(f"{path}: is not of format {FORMAT}, which this Saccade reads; export the run again")
-    try:
-        return resolve(Settings, [python_layer(tree)]).config
-    except ConfigError as error:
-        raise RunError(f"{path}: is not of this version of Saccade:\n{error}") from None
+    return OnnxEngine(OnnxWriter(folder, deployed.package), deployed)
 
 
 class OnnxEngine:
     """Runs an exported model with onnxruntime. `decode` are the search settings that came with it."""
 
-    def __init__(self, writer: "OnnxWriter", source: Tokenizer, target: Tokenizer, decode: DecodeConfig):
-        self.writer, self.decode = writer, decode
-        self._engine = SearchEngine(writer, source, target)
+    def __init__(self, writer: "OnnxWriter", deployed: Deployed):
+        self.writer, self.decode = writer, deployed.package.decode
+        self._engine = SearchEngine(writer, deployed.source, deployed.target)
 
     def find(
         self,
@@ -164,9 +104,9 @@ class OnnxWriter:
     """The two graphs as a search engine sees them. A state is a flat dict of tensors, which share their memory with
     onnxruntime's; what of it a step never changes is `Fixed`."""
 
-    def __init__(self, folder: Path, settings: Settings):
+    def __init__(self, folder: Path, package: Package):
         self._encoder, self._step = _session(folder / ENCODER), _session(folder / STEP)
-        self.longest, self._source_places = settings.target_places or None, settings.source_places
+        self.longest, self._source_places = package.target_places or None, package.source_places
         given = {value.name for value in self._encoder.get_outputs()}
         self._moving = [value.name.removeprefix(NEXT) for value in self._step.get_outputs()][1:]
         wanted = {value.name for value in self._step.get_inputs()} - {"tokens"}
