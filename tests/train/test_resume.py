@@ -42,7 +42,7 @@ WATCHED = {
     "update": ("saccade.training.loop", "update"),
     "log": ("saccade.training.loop", "log"),
     "append": ("saccade.training.loop", "append"),
-    "decode": ("saccade.decode.torch_engine:TorchEngine", "_find_batch"),
+    "decode": ("saccade.decode.torch_engine:SearchEngine", "_find_batch"),
     "cost": ("saccade.tasks.translation", "forced_cost"),
     "validate": ("saccade.training.loop", "validate"),
     "write_checkpoint": ("saccade.training.loop", "write_checkpoint"),

@@ -16,7 +16,7 @@ from torch import Tensor
 from saccade.data.tokenizers import END, START
 from saccade.decode.rules import Rules
 from saccade.decode.search import Beam, Sample
-from saccade.places import Memory, select
+from saccade.places import select
 from saccade.shapes import Float, Int
 
 
@@ -33,16 +33,16 @@ Found = Iterator[tuple[int, list[Hypothesis]]]  # the number of a sentence in th
 
 
 class Writer(Protocol):
-    """What a search needs of a model."""
+    """What a search needs of a model. A memory is handed on as it came: whoever made it starts from it."""
 
-    def start(self, memory: Memory, rows: int) -> Any: ...
+    def start(self, memory: Any, rows: int) -> Any: ...
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
 
 
 Chooser = Callable[[Float[Tensor, "B V"], list[int], int], Int[Tensor, "B"]]
 
 
-def one_by_one(writer: Writer, memory: Memory, rules: Rules, names: list[int], choose: Chooser) -> Found:
+def one_by_one(writer: Writer, memory: Any, rules: Rules, names: list[int], choose: Chooser) -> Found:
     """One hypothesis a sentence; a finished one leaves the batch."""
     rows = len(names)
     state = writer.start(memory, rows)
@@ -88,7 +88,7 @@ def _uniform(seed: int, name: int, step: int) -> float:
     return np.random.Generator(np.random.Philox(key=seed % 2**64, counter=[name, step, 0, 0])).random()
 
 
-def beam(search: Beam, writer: Writer, memory: Memory, rules: Rules, names: list[int]) -> Found:
+def beam(search: Beam, writer: Writer, memory: Any, rules: Rules, names: list[int]) -> Found:
     """The likeliest beginnings of each sentence, carried on side by side."""
     beams = _Beams(writer, memory, rules, len(names), search.width)
     done: list[list[Hypothesis]] = [[] for _ in names]
@@ -114,7 +114,7 @@ def _settled(search: Beam, done: list[Hypothesis], hope: float, longest: int) ->
 class _Beams:
     """The beginnings of all sentences that are not done: row-major, `size` a sentence."""
 
-    def __init__(self, writer: Writer, memory: Memory, rules: Rules, sentences: int, size: int):
+    def __init__(self, writer: Writer, memory: Any, rules: Rules, sentences: int, size: int):
         self._writer, self._rules, self._size = writer, rules, size
         self._alive = list(range(sentences))
         self._state = select(writer.start(memory, sentences), torch.arange(sentences).repeat_interleave(size))

@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from saccade.config import Count, Natural, NotNegative, Positive, Slot
 from saccade.errors import Refusal
@@ -11,7 +11,6 @@ from saccade.errors import Refusal
 if TYPE_CHECKING:
     from saccade.decode.loops import Found, Writer
     from saccade.decode.rules import Rules
-    from saccade.places import Memory
 
 
 class Search(Protocol):
@@ -20,7 +19,7 @@ class Search(Protocol):
 
     width: int
 
-    def __call__(self, writer: "Writer", memory: "Memory", rules: "Rules", names: list[int]) -> "Found": ...
+    def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int]) -> "Found": ...
 
 
 class Greedy:
@@ -28,7 +27,7 @@ class Greedy:
 
     width = 1
 
-    def __call__(self, writer: "Writer", memory: "Memory", rules: "Rules", names: list[int]) -> "Found":
+    def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int]) -> "Found":
         from saccade.decode.loops import likeliest, one_by_one
 
         return one_by_one(writer, memory, rules, names, likeliest)
@@ -46,7 +45,7 @@ class Sample:
             raise Refusal(f"top_p is a probability, got {top_p}")
         self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
 
-    def __call__(self, writer: "Writer", memory: "Memory", rules: "Rules", names: list[int]) -> "Found":
+    def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int]) -> "Found":
         from saccade.decode.loops import draw, one_by_one
 
         return one_by_one(writer, memory, rules, names, partial(draw, self))
@@ -66,7 +65,7 @@ class Beam:
             raise Refusal(f"best = {best} outputs cannot come out of a beam of size = {size}")
         self.width, self.length_penalty, self.best = size, length_penalty, best
 
-    def __call__(self, writer: "Writer", memory: "Memory", rules: "Rules", names: list[int]) -> "Found":
+    def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int]) -> "Found":
         from saccade.decode.loops import beam
 
         return beam(self, writer, memory, rules, names)

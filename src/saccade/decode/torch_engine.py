@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from saccade.config import build
 from saccade.data.batches import Corpus, Side, by_length
 from saccade.data.tokenizers import END, Tokenizer
 from saccade.decode.engine import EMPTY, Abandoned, DecodeConfig, Output
-from saccade.decode.loops import Hypothesis
+from saccade.decode.loops import Hypothesis, Writer
 from saccade.decode.rules import Rules
 from saccade.decode.search import Search
 from saccade.decode.workers import side_by_side
@@ -24,31 +24,59 @@ from saccade.places import Memory
 from saccade.shapes import Float, Int
 
 
-class ModelWriter:
-    """A model as a search sees it."""
+class ReaderWriter(Protocol):
+    """What a search engine needs of whatever computes a model: it reads sources, and then it is a search's Writer.
+    `longest` is how many tokens it can write (None: any number)."""
 
-    def __init__(self, model: Model, going: Callable[[], bool] = lambda: True):
+    @property
+    def longest(self) -> int | None: ...
+    def read(self, source: Side) -> Any: ...
+    def start(self, memory: Any, rows: int) -> Any: ...
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
+
+
+class ModelWriter:
+    """A model as an engine and a search see it."""
+
+    def __init__(self, model: Model):
         assert model.decoder is not None
-        self.decoder, self.head, self._going = model.decoder, model.head, going
+        self.encoder, self.decoder, self.head = model.encoder, model.decoder, model.head
+
+    @property
+    def longest(self) -> int | None:
+        return self.decoder.longest
+
+    def read(self, source: Side) -> Memory:
+        return self.encoder.encode(source.values, source.keep)
 
     def start(self, memory: Memory, rows: int) -> Any:
         return self.decoder.start(memory, rows)
 
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+        hidden, state = self.decoder.step(tokens[:, None], state)
+        return self.head.log_probs(hidden[:, -1]), state
+
+
+class Watched:
+    """A writer that stops when nobody waits any more, and when its probabilities are none."""
+
+    def __init__(self, writer: Writer, going: Callable[[], bool]):
+        self.start, self._step, self._going = writer.start, writer.step, going
+
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
         if not self._going():
             raise Abandoned
-        hidden, state = self.decoder.step(tokens[:, None], state)
-        log_probs = self.head.log_probs(hidden[:, -1])
+        log_probs, state = self._step(tokens, state)
         if not bool(log_probs[:, 0].isfinite().all()):  # one is enough: a softmax spreads what is not finite
             raise RunError("the model's probabilities are not finite; its weights are of no use")
         return log_probs, state
 
 
-class TorchEngine:
-    """Runs any model that Saccade can build."""
+class SearchEngine:
+    """Searches with whatever can read and write, batches side by side."""
 
-    def __init__(self, model: Model, source: Tokenizer, target: Tokenizer):
-        self.model, self.source, self.target = model, source, target
+    def __init__(self, writer: ReaderWriter, source: Tokenizer, target: Tokenizer):
+        self.writer, self.source, self.target = writer, source, target
 
     def find(
         self,
@@ -66,13 +94,9 @@ class TorchEngine:
         full = np.array([row for row, ids in enumerate(encoded) if ids], dtype=np.int64)
         search: Search = build(decode.search, "decode.search")
         batches = [rows.tolist() for rows in by_length(corpus, full, decode.batch_tokens // search.width)]
-        was_training = self.model.training
-        self.model.eval()
-        try:  # the longest first, so that no worker is left alone with them
-            work = partial(self._find_batch, corpus, search=search, decode=decode, first=first, going=going)
-            yield from chain.from_iterable(side_by_side(work, batches[::-1]))
-        finally:
-            self.model.train(was_training)
+        work = partial(self._find_batch, corpus, search=search, decode=decode, first=first, going=going)
+        # the longest first, so that no worker is left alone with them
+        yield from chain.from_iterable(side_by_side(work, batches[::-1]))
 
     @torch.inference_mode()
     def _find_batch(
@@ -85,14 +109,35 @@ class TorchEngine:
         going: Callable[[], bool],
     ) -> list[tuple[int, list[Output]]]:
         source = Side.of([np.append(corpus.source(row), END) for row in rows])
-        writer = ModelWriter(self.model, going)
-        places = writer.decoder.longest or math.inf
+        places = self.writer.longest or math.inf
         longest = [int(min(decode.ratio * len(corpus.source(row)) + decode.extra + 1, places)) for row in rows]
         rules = Rules.of(longest, [corpus.target(row).tolist() for row in rows])
-        memory = self.model.encoder.encode(source.values, source.keep)
-        found = search(writer, memory, rules, [first + row for row in rows])
+        memory = self.writer.read(source)
+        found = search(Watched(self.writer, going), memory, rules, [first + row for row in rows])
         return [(rows[i], [self._output(h) for h in best]) for i, best in found]
 
     def _output(self, found: Hypothesis) -> Output:
         text, pieces = self.target.decode(found.tokens), self.target.pieces(found.tokens)
         return Output(text, tuple(pieces), found.tokens, found.log_prob, found.score)
+
+
+class TorchEngine:
+    """Runs any model that Saccade can build."""
+
+    def __init__(self, model: Model, source: Tokenizer, target: Tokenizer):
+        self.model, self._engine = model, SearchEngine(ModelWriter(model), source, target)
+
+    def find(
+        self,
+        sources: Sequence[str],
+        decode: DecodeConfig,
+        prefixes: Sequence[str] | None = None,
+        first: int = 0,
+        going: Callable[[], bool] = lambda: True,
+    ) -> Iterator[tuple[int, list[Output]]]:
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            yield from self._engine.find(sources, decode, prefixes, first, going)
+        finally:
+            self.model.train(was_training)

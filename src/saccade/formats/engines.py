@@ -103,7 +103,7 @@ def _open_ctranslate2(folder: Path, wish: Wish) -> tuple[Engine, DecodeConfig]:
 
 
 def _open_onnx(folder: Path, wish: Wish) -> tuple[Engine, DecodeConfig]:
-    from saccade.formats import onnx  # type: ignore[attr-defined]
+    from saccade.formats import onnx
 
     run = wish.load()
     if not is_fresh(folder, wish.run, run.checkpoint):

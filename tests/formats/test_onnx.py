@@ -1,0 +1,382 @@
+"""What onnxruntime computes from the exported graphs is what torch computes, whatever the sizes; the folder holds all
+it needs and nothing of the machine; what cannot be exported or is damaged is refused in one line."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import jaxtyping
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+
+from contracts.checks import shaken
+from saccade.api import Run, load
+from saccade.config import Choice, python_layer, resolve
+from saccade.data.batches import Side
+from saccade.data.codecs import Codecs
+from saccade.data.tokenizers import Words
+from saccade.decode.engine import Abandoned, DecodeConfig, in_order
+from saccade.errors import DataError, RunError, SaccadeError
+from saccade.formats import onnx as format_onnx
+from saccade.formats.onnx_graphs import graphs
+from saccade.models.assemble import DECODERS, ENCODERS, assemble
+from saccade.parts import cells, connections, contexts, heads, picks, pools, positions, readouts, scores
+from saccade.parts.mixers import MIXERS
+from saccade.places import select
+from saccade.recipe import Recipe, recipe_of
+from saccade.runs.checkpoints import write_checkpoint
+from saccade.runs.folder import RunFolder
+
+HEADS = {"kind": "multi_head", "heads": 2}
+BLOCK = {"self": HEADS, "memory": HEADS, "feed_forward": {"inner": 11}}
+STACKED = {"depth": 1, "block": BLOCK}
+LEARNED = {"position": {"kind": "learned", "longest": 40}}
+
+
+def stacked(**block: Any) -> dict[str, Any]:
+    return STACKED | {"block": BLOCK | block}
+
+
+def recurrent(**options: Any) -> dict[str, Any]:
+    return {"kind": "recurrent"} | options
+
+
+# Together they hold every kind of every part: see below.
+CASES: dict[str, dict[str, Any]] = {
+    "pre-norm": {"encoder": STACKED, "decoder": STACKED | {"depth": 2}},
+    "post-norm-learned-untied-hard-sparsemax": {
+        "encoder": stacked(connection="post", self=HEADS | {"pick": "sparsemax"}) | LEARNED,
+        "decoder": stacked(
+            connection="post", self={"kind": "bare", "score": "additive"}, memory=HEADS | {"pick": "hard"}
+        )
+        | LEARNED,
+        "head": "linear",
+        "shared_embeddings": False,
+    },
+    "gru-additive-before": {
+        "encoder": recurrent(cell="gru"),
+        "decoder": recurrent(cell="gru", memory={"kind": "bare", "score": "additive"}),
+    },
+    "lstm-dot-after-fed": {
+        "encoder": recurrent(cell="lstm", depth=2, bidirectional=False, pool="mean"),
+        "decoder": recurrent(
+            cell="lstm",
+            depth=2,
+            memory={"kind": "bare", "score": "dot"},
+            attend="after",
+            input_feeding=True,
+            readout="attentional",
+        ),
+    },
+    "tanh-coverage": {
+        "encoder": recurrent(cell="tanh", depth=2, pool="max"),
+        "decoder": recurrent(cell="tanh", memory={"kind": "bare", "score": "multiplicative", "coverage": True}),
+    },
+    "every-step": {
+        "encoder": stacked(self=HEADS | {"score": "reduced_rank"}) | {"pool": "first"},
+        "decoder": recurrent(memory="every_step", readout="plain"),
+    },
+    "at-start": {"encoder": recurrent(), "decoder": recurrent(memory="at_start")},
+}
+QUICK = {"pre-norm", "lstm-dot-after-fed", "at-start"}
+
+
+def trained(tree: dict[str, Any], path: Path, seed: int = 1) -> Run:
+    """A run with weights that were shaken instead of trained."""
+    shared = tree.get("shared_embeddings", True)
+    recipe = recipe_in(tree)
+    source = Words().learn(["a b c d e f g h i"])
+    target = source if shared else Words().learn(["a b c d e f g h i j k l m"])
+    torch.manual_seed(seed)
+    model = shaken(assemble(recipe.model, source.size, target.size))
+    RunFolder(path).store(recipe, {}, Codecs(source, target))
+    write_checkpoint(path / "checkpoints" / "step-0000001", model, {}, None)
+    return load(path)
+
+
+def recipe_in(tree: dict[str, Any]) -> Recipe:
+    data = {"tokenizer": "words", "longest": 30, "joint": tree.get("shared_embeddings", True)}
+    return recipe_of({"model": tree | {"dim": 22}, "data": data})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def at_full_speed() -> Iterator[None]:
+    """Sizes are symbols while a graph is traced, and no check of shapes may ask for their values."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@dataclass(frozen=True)
+class Case:
+    run: Run
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def export(at_full_speed: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
+    """Seconds each, so each case is exported once."""
+
+    @cache
+    def exported(name: str) -> Case:
+        path = tmp_path_factory.mktemp("onnx")
+        run, folder = trained(CASES[name], path / "run"), path / "out"
+        format_onnx.write(run, folder)
+        return Case(run, folder)
+
+    return exported
+
+
+@pytest.fixture(params=[name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES])
+def case(request: pytest.FixtureRequest, export: Callable[[str], Case]) -> Case:
+    return export(request.param)
+
+
+@pytest.fixture
+def exported(export: Callable[[str], Case]) -> Case:
+    """One for all that has nothing to do with the kind of model."""
+    return export("at-start")
+
+
+def decode(search: Any, **keys: Any) -> DecodeConfig:
+    return resolve(DecodeConfig, [python_layer({"search": search, "extra": 5, "ratio": 1.0, **keys})]).config
+
+
+# ── the same numbers ──────────────────────────────────────────────────────────────────────────────
+
+
+def kinds(value: Any) -> Iterator[str]:
+    if isinstance(value, Choice):
+        yield value.kind
+        for option in value.options.values():
+            yield from kinds(option)
+
+
+def test_the_cases_hold_every_kind() -> None:
+    recipes = [recipe_in(tree).model for tree in CASES.values()]
+    found = {kind for model in recipes for part in (model.encoder, model.decoder, model.head) for kind in kinds(part)}
+    tables = [
+        *(ENCODERS, DECODERS, MIXERS, cells.CELLS, connections.CONNECTIONS, contexts.CONTEXTS, heads.HEADS),
+        *(picks.PICKS, pools.POOLS, positions.POSITIONS, readouts.READOUTS, scores.SCORES),
+    ]
+    assert {kind for table in tables for kind in table} <= found
+
+
+def sources(rows: int, length: int, seed: int) -> Side:
+    """Of all lengths, the longest among them."""
+    torch.manual_seed(seed)
+    lengths = torch.randint(1, length + 1, (rows,))
+    lengths[-1] = length
+    keep = torch.arange(length) < lengths[:, None]
+    return Side(torch.randint(4, 13, (rows, length)).masked_fill(~keep, 0), None if bool(keep.all()) else keep)
+
+
+@pytest.mark.parametrize(("rows", "length", "beam"), [(1, 1, 1), (1, 7, 4), (4, 6, 1), (5, 9, 3)])
+def test_steps_of_a_beam_have_the_log_probs_of_torch(case: Case, rows: int, length: int, beam: int) -> None:
+    writer, model = format_onnx.open(case.folder).writer, case.run.model
+    assert model.decoder is not None
+    source = sources(rows, length, seed=rows)
+    with torch.inference_mode():
+        expected = model.decoder.start(model.encoder.encode(source.values, source.keep), rows)
+        state: Any = writer.start(writer.read(source), rows)
+        spread = torch.arange(rows).repeat_interleave(beam)
+        expected, state = select(expected, spread), select(state, spread)
+        for step in range(4):
+            tokens = torch.randint(4, 13, (expected["at"].shape[0],))
+            hidden, expected = model.decoder.step(tokens[:, None], expected)
+            log_probs, state = writer.step(tokens, state)
+            assert_near(log_probs, model.head.log_probs(hidden[:, -1]), step)
+            stay = torch.arange(rows)[1:] if step == 2 and rows > 1 else torch.arange(rows)  # a sentence is done
+            moved = (stay[:, None] * beam + torch.randint(0, beam, (len(stay), beam))).flatten()
+            expected, state = select(expected, moved, stay), select(state, moved, stay)
+            rows = len(stay)
+
+
+def assert_near(found: Tensor, expected: Tensor, step: int) -> None:
+    assert found.shape == expected.shape
+    assert float((found - expected).abs().max()) < 2e-5, f"at step {step}"
+
+
+LINES = ["a b c a", "", "c", "i h g f e d c b a", "b b", "e f", "a i a i a i"]
+
+
+@pytest.mark.parametrize("search", ["greedy", {"kind": "beam", "size": 3, "best": 2}], ids=["greedy", "beam"])
+@pytest.mark.parametrize("batch_tokens", [1, 4096])
+def test_the_tokens_are_those_of_torch(case: Case, search: Any, batch_tokens: int) -> None:
+    settings = decode(search, batch_tokens=batch_tokens)
+    for prefixes in (None, ["a", "", "b c", "d", "", "", "e"]):
+        expected = list(in_order(case.run.engine.find(LINES, settings, prefixes)))
+        found = list(in_order(format_onnx.open(case.folder).find(LINES, settings, prefixes)))
+        assert [[o.ids for o in outputs] for outputs in found] == [[o.ids for o in outputs] for outputs in expected]
+        for one, same in zip(chain.from_iterable(found), chain.from_iterable(expected), strict=True):
+            assert one.text == same.text
+            assert abs(one.log_prob - same.log_prob) < 1e-4
+
+
+def test_places_past_the_table_of_the_sinusoids(case: Case) -> None:
+    """Torch's grows; a graph has none."""
+    if case.run.model.encoder.longest is not None:
+        pytest.skip("learned positions have an end")
+    line = " ".join("abcdefghi"[i % 9] for i in range(300))
+    settings = decode("greedy", ratio=0.0, extra=2)
+    expected = list(case.run.engine.find([line], settings))
+    assert [o.ids for o in expected[0][1]] == [
+        o.ids for o in next(format_onnx.open(case.folder).find([line], settings))[1]
+    ]
+
+
+@pytest.mark.slow
+def test_the_end_of_learned_positions_is_told(export: Callable[[str], Case]) -> None:
+    engine = format_onnx.open(export("post-norm-learned-untied-hard-sparsemax").folder)
+    with pytest.raises(SaccadeError, match=r"place 45 is past the 40 learned positions"):
+        list(engine.find(["a " * 45], decode("greedy")))
+    outputs = next(engine.find(["a " * 39], decode("greedy", ratio=9.0)))[1]
+    assert len(outputs[0].ids) <= 40
+
+
+# ── the engine's contract ─────────────────────────────────────────────────────────────────────────
+
+
+def test_batches_side_by_side_write_the_same(exported: Case) -> None:
+    settings = decode("greedy", batch_tokens=1)
+    engine = format_onnx.open(exported.folder)
+    one_by_one = list(in_order(engine.find(LINES, settings)))
+    torch.set_num_threads(2)
+    try:
+        assert list(in_order(engine.find(LINES, settings))) == one_by_one
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_a_search_that_nobody_waits_for_ends(exported: Case) -> None:
+    with pytest.raises(Abandoned):
+        list(format_onnx.open(exported.folder).find(["a b"], decode("greedy"), going=lambda: False))
+
+
+def test_prefixes_that_do_not_go_with_the_sources_are_refused(exported: Case) -> None:
+    with pytest.raises(DataError, match="2 prefixes do not go with 1 sources"):
+        list(format_onnx.open(exported.folder).find(["a b"], decode("greedy"), ["a", "b"]))
+
+
+def test_the_search_settings_come_along(exported: Case) -> None:
+    assert format_onnx.open(exported.folder).decode == exported.run.recipe.decode
+
+
+# ── the folder ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_graphs_are_of_plain_operators_and_hold_nothing_of_this_machine(case: Case) -> None:
+    for name in ("encoder.onnx", "step.onnx"):
+        graph = onnx.load(case.folder / name)
+        assert [(entry.domain, entry.version) for entry in graph.opset_import if entry.domain == ""] == [("", 18)]
+        assert {node.domain for node in graph.graph.node} <= {""}
+        assert not any(node.metadata_props or node.doc_string for node in graph.graph.node)
+        data = (case.folder / name).read_bytes()
+        for word in (b".py", str(Path.home()).encode() + b"/", str(Path(__file__).parents[2]).encode()):
+            assert word not in data
+
+
+@pytest.mark.slow
+def test_the_same_model_gives_the_same_files_and_too_many_weights_lie_beside_their_graph(
+    exported: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = graphs(exported.run.model)  # once for both
+    monkeypatch.setattr(format_onnx, "graphs", lambda _: made)
+    format_onnx.write(exported.run, tmp_path / "again")
+    for path in exported.folder.iterdir():
+        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
+    monkeypatch.setattr(format_onnx, "INSIDE", 100)
+    format_onnx.write(exported.run, tmp_path / "large")
+    assert {"encoder.onnx.data", "step.onnx.data"} <= {path.name for path in (tmp_path / "large").iterdir()}
+    settings = decode("greedy")
+    expected = list(in_order(format_onnx.open(exported.folder).find(LINES, settings)))
+    assert list(in_order(format_onnx.open(tmp_path / "large").find(LINES, settings))) == expected
+
+
+# ── what is refused ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_only_models_that_write_can_be_exported(tmp_path: Path) -> None:
+    model = {"dim": 22, "head": "linear", "encoder": STACKED}
+    recipe = recipe_of({"task": "tagging", "data": {"tokenizer": "words"}, "model": model})
+    reason = format_onnx.why_not(recipe)
+    assert reason is not None
+    assert reason.startswith('task: "tagging" has no decoder')
+    assert format_onnx.why_not(recipe_in(CASES["pre-norm"])) is None
+    run = trained(CASES["at-start"], tmp_path / "run")
+    run.recipe = recipe
+    with pytest.raises(RunError, match=r"cannot be exported to ONNX: task: "):
+        format_onnx.write(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+class Looped(nn.Module):
+    """A readout that no graph can hold: how often it loops depends on the numbers."""
+
+    def forward(self, state: Tensor, context: Tensor, word: Tensor) -> Tensor:
+        while float(state.sum()) > 1e9:
+            state = state / 2
+        return state
+
+
+def test_a_part_that_does_not_go_into_a_graph_is_named(tmp_path: Path) -> None:
+    run = trained(CASES["at-start"], tmp_path / "run")
+    run.model.decoder.readout = Looped()  # type: ignore[union-attr]
+    with pytest.raises(RunError, match=r"decoder\.readout \(Looped\): does not go into a graph: ") as caught:
+        format_onnx.write(run, tmp_path / "out")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["encoder.onnx", "step.onnx", "saccade.json", "joint.model"])
+def test_a_damaged_file_is_refused(exported: Case, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(exported.folder, folder)
+    data = bytearray((folder / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / name).write_bytes(data)
+    with pytest.raises(RunError, match=rf"{name}: checksum mismatch") as caught:
+        format_onnx.open(folder)
+    assert "\n" not in str(caught.value)
+    (folder / name).unlink()
+    with pytest.raises(RunError, match=rf"{name}: is missing"):
+        format_onnx.open(folder)
+
+
+def resealed(folder: Path, name: str, data: bytes) -> None:
+    """Change a file and its checksum too."""
+    (folder / name).write_bytes(data)
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["files"][name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_what_is_whole_but_makes_no_sense_is_refused(exported: Case, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(exported.folder, folder)
+    step, settings = (folder / "step.onnx").read_bytes(), json.loads((folder / "saccade.json").read_bytes())
+    for name, data, message in [
+        ("step.onnx", b"no graph", "cannot be run by onnxruntime"),
+        ("step.onnx", (folder / "encoder.onnx").read_bytes(), "do not belong together"),
+        ("step.onnx", step, ""),
+        ("saccade.json", b"[]", "is damaged"),
+        ("saccade.json", json.dumps(settings | {"joint": 7}).encode(), "joint: expected true or false"),
+        ("saccade.json", json.dumps(settings | {"joint": False}).encode(), "source.model"),
+    ]:
+        resealed(folder, name, data)
+        if message:
+            with pytest.raises(RunError, match=message):
+                format_onnx.open(folder)
+    resealed(folder, "saccade.json", json.dumps(settings).encode())
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["files"].pop("encoder.onnx")
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RunError, match=r"does not list encoder\.onnx"):
+        format_onnx.open(folder)
