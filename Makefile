@@ -27,7 +27,7 @@ $(VENV)/bin/python:
 # torch goes first and alone: with it pinned and present, nothing later asks for another build of it
 $(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt torch numpy
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[serve]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fast,serve]'
 	touch $@
 
 $(VENV)/installed-test: $(VENV)/installed

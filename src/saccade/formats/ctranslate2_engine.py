@@ -1,8 +1,9 @@
 """The engine on CTranslate2: the same tokens as torch, several times as fast, and ready in half a second.
 
 Batches of about equal length go to as many workers as there are cores, each with one thread: a step of a search is too
-small to be shared. Greedy outputs are those of the torch engine. A beam is CTranslate2's own: it ends after as many
-outputs as it is wide, and fills the place of what has ended; ours ends when nothing better can come.
+small to be shared. Greedy outputs are those of the torch engine. A beam is CTranslate2's own: it fills the place of
+what has ended and stops after a number of outputs, where ours stops when nothing better can come; `PATIENCE` times as
+many outputs as the beam is wide find the same one.
 """
 
 import math
@@ -22,6 +23,7 @@ from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.deployed import Deployed
 
 Fallback = Callable[[], Engine]
+PATIENCE = 2.0  # with 1, the best output of a beam of 5 was another for 23 of 300 sentences, with 2 for none
 NEVER = [[SPECIAL[PAD]], [SPECIAL[START]]]  # what no output holds
 
 
@@ -160,6 +162,7 @@ class _Work:
             beam_size=self._width,
             num_hypotheses=self._best,
             length_penalty=self._penalty,
+            patience=PATIENCE if self._width > 1 else 1.0,
             max_decoding_length=longest,
             min_decoding_length=0,
             max_input_length=0,

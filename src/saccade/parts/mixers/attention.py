@@ -2,10 +2,6 @@
 
 from typing import cast
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
 from saccade.config import Count, Natural, build
 from saccade.errors import Refusal
 from saccade.notes import Part
@@ -61,11 +57,10 @@ class MultiHead(Part):
         return Cache(*self._keys(empty))
 
     def forward(self, x: States, places: Places, state: Cache | Fixed) -> tuple[States, Cache | Fixed]:
+        query = self.score.query(self._split(self.query(x)))
         if isinstance(state, Fixed):
-            query = self.score.query(self._split(self.query(x)))
             return self._finish(look_at_memory(self, query, places, state.value)), state
-        query, key, value = map(self._split, together(x, self.query, self.key, self.value))
-        query, cache = self.score.query(query), state.grown(self.score.key(key), value)
+        cache = state.grown(*self._keys(x))
         found = look(self, query, cache.key, cache.value, places, places.back(cache.key.shape[2]))
         return self._finish(found), cache
 
@@ -73,20 +68,7 @@ class MultiHead(Part):
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def _keys(self, x: States) -> tuple[Prepared, Heads]:
-        key, value = map(self._split, together(x, self.key, self.value))
-        return self.score.key(key), value
+        return self.score.key(self._split(self.key(x))), self._split(self.value(x))
 
     def _finish(self, heads: Heads) -> States:
         return self.out(heads.transpose(1, 2).flatten(2))
-
-
-MANY = 64  # places, from which on one large product is faster than several smaller ones
-
-
-def together(x: States, *maps: nn.Linear) -> tuple[Tensor, ...]:
-    """What several maps make of the same vectors, by one product if that is faster. In files they stay apart."""
-    if x.shape[0] * x.shape[1] < MANY:
-        return tuple(each(x) for each in maps)
-    weight = torch.cat([each.weight for each in maps])
-    bias = torch.cat([each.bias for each in maps])
-    return F.linear(x, weight, bias).split([each.out_features for each in maps], -1)
