@@ -169,7 +169,8 @@ class Limit:
         self._faster(batch)
 
     def _side_by_side(self, batch: Batch) -> None:
-        [*self._pool.map(lambda products, part: products(part), self._parts, batch.cut(len(self._parts)))]
+        for _ in self._pool.map(lambda products, part: products(part), self._parts, batch.cut(len(self._parts))):
+            pass  # an error would be raised here
 
 
 def timed(work: Callable[[], Any]) -> float:

@@ -77,13 +77,13 @@ def in_sorted_batches(sentences: Sequence[str], batch: int, work: Translate) -> 
 
 
 class Transformers:
-    """`generate` on the exported folder, with all threads or one, whichever is faster for the batch."""
+    """`generate` on the exported folder."""
 
     def __init__(self, folder: Path):
         from transformers import AutoTokenizer, MarianMTModel
 
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = MarianMTModel.from_pretrained(folder).eval()
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+        self.model: Any = MarianMTModel.from_pretrained(folder).eval()
 
     def on(self, cell: Cell) -> Translate:
         import torch

@@ -12,6 +12,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,17 @@ class CTranslate2Engine:
         self.names = deployed.source.vocabulary()
         self.written = deployed.target.vocabulary()
         self.ids = {name: i for i, name in enumerate(self.written)}
-        self._workers = cores()
-        self.translator = _translator(folder, self._workers)
+        self._folder = folder
+
+    @cached_property
+    def one(self) -> Any:
+        """For a batch that comes alone: always the same worker, whose cache knows the model."""
+        return _translator(self._folder, 1)
+
+    @cached_property
+    def many(self) -> Any:
+        """For batches that come together: a worker for each core."""
+        return _translator(self._folder, cores()) if cores() > 1 else self.one
 
     def find(
         self,
@@ -98,11 +108,13 @@ class CTranslate2Engine:
     def _find(self, task: "_Work", left_out: set[int], going: Callable[[], bool]) -> Iterator[tuple[int, list[Output]]]:
         """Keep the workers busy: the next batches are handed over before the results of the first are asked for."""
         waiting: deque[tuple[list[int], Any]] = deque()
-        batches = iter(task.batches(left_out))
+        batches = task.batches(left_out)
+        task.translator = self.many if len(batches) > 1 else self.one
+        left = iter(batches)
         while True:
             if not going():
                 raise Abandoned
-            while len(waiting) < 2 * self._workers and (rows := next(batches, None)):
+            while len(waiting) < 2 * cores() and (rows := next(left, None)):
                 waiting.append((rows, task.begin(rows)))
             if not waiting:
                 return
@@ -115,6 +127,7 @@ class _Work:
 
     def __init__(self, engine: CTranslate2Engine, search: Any, decode: DecodeConfig, encoded: list[list[int]]):
         self._engine, self._decode, self.encoded = engine, decode, encoded
+        self.translator: Any = None
         self.prefixes: list[list[int]] | None = None
         self._width: int = search.width
         self._penalty: float = getattr(search, "length_penalty", 1.0)  # greedy search has the mean for a score
@@ -127,7 +140,10 @@ class _Work:
         return max(min(most, longest) if longest else most, len(self._forced(row)) + 1)
 
     def _most(self, row: int) -> int:
-        """Where CTranslate2 stops: at the power of two that holds the bound, so that few batches differ in it."""
+        """Where a beam stops: at the power of two that holds the bound, so that few batches differ in it. Greedy search
+        may be cut anywhere, since what comes later changes nothing before it."""
+        if self._width == 1:
+            return 0
         places = self._engine.package.target_places
         roomy = max(32, 1 << (self.bound(row) - 1).bit_length())
         return min(roomy, places) if places else roomy
@@ -135,27 +151,27 @@ class _Work:
     def _forced(self, row: int) -> list[int]:
         return self.prefixes[row] if self.prefixes else []
 
-    def batches(self, left_out: set[int]) -> Iterator[list[int]]:
+    def batches(self, left_out: set[int]) -> list[list[int]]:
         """Rows of about equal length, the longest first. All of a batch are cut off at one length, which must not
         depend on the company a line has: so only lines with the same power of two come together."""
         full = [row for row, ids in enumerate(self.encoded) if ids and row not in left_out]
-        batch: list[int] = []
+        batches: list[list[int]] = []
         for row in sorted(full, key=lambda row: -len(self.encoded[row])):
-            room = self._decode.batch_tokens // self._width // len(self.encoded[batch[0] if batch else row])
-            if batch and (len(batch) >= room or self._most(row) != self._most(batch[0])):
-                yield batch
-                batch = []
-            batch.append(row)
-        if batch:
-            yield batch
+            batch = batches[-1] if batches else [row]
+            room = self._decode.batch_tokens // self._width // len(self.encoded[batch[0]])
+            if not batches or len(batch) >= room or self._most(row) != self._most(batch[0]):
+                batches.append([row])
+            else:
+                batch.append(row)
+        return batches
 
     def begin(self, rows: list[int]) -> Any:
-        return self._translate(rows, self._most(rows[0]))
+        return self._translate(rows, self._most(rows[0]) or max(map(self.bound, rows)))
 
     def _translate(self, rows: list[int], longest: int, never: list[list[str]] | None = None) -> Any:
         engine = self._engine
         names, written = engine.names, engine.written
-        return engine.translator.translate_batch(
+        return self.translator.translate_batch(
             [[names[i] for i in self.encoded[row]] for row in rows],
             target_prefix=[[written[i] for i in self.prefixes[row]] for row in rows] if self.prefixes else None,
             asynchronous=True,
@@ -191,7 +207,7 @@ class _Work:
         if any(PAD in tokens or START in tokens for tokens in found):
             found = self._again(row)
         bodies = {tokens[: tokens.index(END) if END in tokens else None][:most] for tokens in found}
-        scored = self._engine.translator.score_batch(
+        scored = self.translator.score_batch(
             [[self._engine.names[i] for i in self.encoded[row]]] * len(bodies),
             [[self._engine.written[i] for i in body] for body in bodies],
             max_input_length=0,
@@ -202,7 +218,7 @@ class _Work:
 
     def _again(self, row: int) -> list[tuple[int, ...]]:
         """Search with what may not be written left out; not from the first, because it is slower and seldom needed."""
-        (result,) = self._translate([row], self._most(row), NEVER)
+        (result,) = self._translate([row], self._most(row) or self.bound(row), NEVER)
         return [tuple([self._engine.ids[name] for name in names]) for names in result.result().hypotheses]
 
     def _output(self, tokens: tuple[int, ...], score: float) -> Output:
