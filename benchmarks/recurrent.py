@@ -36,7 +36,7 @@ from saccade.decode.engine import DecodeConfig
 from saccade.decode.loops import Found, Writer
 from saccade.decode.rules import Rules
 from saccade.decode.search import Greedy
-from saccade.decode.torch_engine import TorchEngine
+from saccade.decode.torch_engine import torch_engine
 from saccade.places import Memory
 from saccade.recipe import Recipe, recipe_of
 from saccade.runs.folder import RunFolder
@@ -205,7 +205,7 @@ class TestText:
 
 def decoding(job: Job, text: TestText, batch_tokens: int) -> Work:
     """All sentences by Saccade's engine."""
-    engine = TorchEngine(job.model, job.codecs.source, job.codecs.target)
+    engine = torch_engine(job.model, job.codecs.source, job.codecs.target)
     decode = DecodeConfig(search=Choice("as_long", lambda: AsLong(text.lengths), {}), batch_tokens=batch_tokens)
 
     def work() -> int:

@@ -20,7 +20,7 @@ from saccade.data.links import Links
 from saccade.data.sources import Frames, Pair, Tagged
 from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, in_order, search_settings
-from saccade.decode.torch_engine import TorchEngine
+from saccade.decode.torch_engine import torch_engine
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.engines import ENGINES, Wish, choose
 from saccade.measures.translation import score
@@ -123,7 +123,7 @@ class Run:
     def on_torch(self) -> Engine:
         """The engine that works for every model."""
         self.require(Translation)
-        return TorchEngine(self.model, self.codecs.source, self.codecs.target)
+        return torch_engine(self.model, self.codecs.source, self.codecs.target)
 
     def outputs(
         self,

@@ -30,7 +30,7 @@ from saccade.data.tokenizers import END, PAD, SPECIAL, START, UNKNOWN, Tokenizer
 from saccade.decode.loops import Hypothesis
 from saccade.decode.rules import Rules
 from saccade.decode.search import Search
-from saccade.decode.torch_engine import ModelWriter
+from saccade.decode.torch_engine import Modules
 from saccade.errors import Refusal, SaccadeError
 from saccade.models.assemble import Model
 from saccade.notes import capture
@@ -1046,7 +1046,7 @@ def searched(
     names = list(range(len(sources)) if names is None else names)
     with torch.inference_mode():
         memory = model.encoder.encode(side.values, side.keep)
-        found = list(search(ModelWriter(model), memory, rules, names))
+        found = list(search(Modules(model), memory, rules, names))
     assert sorted(row for row, _ in found) == list(range(len(sources))), "each sentence is given once"
     return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]
 

@@ -19,7 +19,7 @@ from saccade.decode import loops
 from saccade.decode.engine import DecodeConfig, Output, in_order
 from saccade.decode.loops import Hypothesis
 from saccade.decode.search import Beam, Greedy, Sample
-from saccade.decode.torch_engine import TorchEngine
+from saccade.decode.torch_engine import torch_engine
 from saccade.models.assemble import Model
 from saccade.tasks.translation import forced_cost
 
@@ -227,7 +227,7 @@ def decode(search: dict[str, Any], **keys: Any) -> DecodeConfig:
 
 
 def write(model: Model, lines: Sequence[str], settings: DecodeConfig, **more: Any) -> list[list[Output]]:
-    return list(in_order(TorchEngine(model, TOKENIZER, TOKENIZER).find(lines, settings, **more)))
+    return list(in_order(torch_engine(model, TOKENIZER, TOKENIZER).find(lines, settings, **more)))
 
 
 SEARCHES: list[dict[str, Any]] = [{"kind": "greedy"}, {"kind": "beam", "size": 3, "best": 2}, {"kind": "sample"}]
@@ -264,7 +264,7 @@ def test_lines_in_are_lines_out_in_order_and_nothing_gives_nothing(search: dict[
 
 @every_search
 def test_outputs_come_as_they_are_found_each_with_its_number(search: dict[str, Any]) -> None:
-    engine, settings = TorchEngine(tiny_model(1), TOKENIZER, TOKENIZER), decode(search, batch_tokens=30)
+    engine, settings = torch_engine(tiny_model(1), TOKENIZER, TOKENIZER), decode(search, batch_tokens=30)
     found = list(engine.find(LINES, settings))
     assert sorted(row for row, _ in found) == list(range(len(LINES)))
     assert list(in_order(found)) == [outputs for _, outputs in sorted(found, key=lambda pair: pair[0])]

@@ -26,6 +26,7 @@ from saccade.data.tokenizers import Words
 from saccade.decode.engine import Abandoned, DecodeConfig, in_order
 from saccade.errors import DataError, RunError, SaccadeError
 from saccade.formats import onnx as format_onnx
+from saccade.formats.deployed import read_deployed
 from saccade.formats.onnx_graphs import graphs
 from saccade.models.assemble import DECODERS, ENCODERS, assemble
 from saccade.parts import cells, connections, contexts, heads, picks, pools, positions, readouts, scores
@@ -267,7 +268,7 @@ def test_prefixes_that_do_not_go_with_the_sources_are_refused(exported: Case) ->
 
 
 def test_the_search_settings_come_along(exported: Case) -> None:
-    assert format_onnx.open(exported.folder).decode == exported.run.recipe.decode
+    assert read_deployed(exported.folder).package.decode == exported.run.recipe.decode
 
 
 # ── the folder ────────────────────────────────────────────────────────────────────────────────────

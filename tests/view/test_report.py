@@ -20,7 +20,7 @@ from saccade.cli import main
 from saccade.cli.report import draw_report
 from saccade.data.sources import Pair
 from saccade.data.tokenizers import Characters
-from saccade.decode.torch_engine import TorchEngine
+from saccade.decode.torch_engine import SearchEngine
 from saccade.errors import RunError
 from saccade.runs.folder import RunFolder
 from saccade.training.progress import Silent
@@ -129,7 +129,7 @@ def test_a_second_report_does_not_decode_again(run: Path, monkeypatch: pytest.Mo
     def refuse(*_: object) -> None:
         raise RunError("decoded again")
 
-    monkeypatch.setattr(TorchEngine, "find", refuse)
+    monkeypatch.setattr(SearchEngine, "find", refuse)
     assert draw_report(run, quick=False).read_bytes() == first
     assert draw_report(run, quick=True).read_bytes() == first
     assert "decoded again" in text_of(draw_report(run, checkpoint="step-4", quick=False))  # other weights

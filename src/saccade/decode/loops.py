@@ -55,14 +55,14 @@ def one_by_one(writer: Writer, memory: Any, rules: Rules, names: list[int], choo
         token = choose(log_probs, [names[i] for i in alive], step)
         log_prob = log_prob + log_probs.gather(1, token[:, None])[:, 0]
         written = torch.cat([written, token[:, None]], 1)
-        ended = token == END
-        for row in ended.nonzero()[:, 0].tolist():
+        ended = [row for row, last in enumerate(token.tolist()) if last == END]
+        for row in ended:
             total = float(log_prob[row])
             yield alive[row], [Hypothesis(tuple(written[row, 1:].tolist()), total, total / (step + 1))]
-        if ended.any():
-            stay = (~ended).nonzero()[:, 0]
-            if not stay.numel():
-                return
+        if len(ended) == len(alive):
+            return
+        if ended:
+            stay = (token != END).nonzero()[:, 0]
             alive = [alive[row] for row in stay.tolist()]
             state, rules = select(state, stay, stay), rules.select(stay)
             written, log_prob = written[stay], log_prob[stay]

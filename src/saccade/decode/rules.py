@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -37,10 +38,15 @@ class Rules:
             forced = self.prefix[:, step]
             rows = (forced != PAD).nonzero()[:, 0]
             log_probs[rows] = _only(log_probs[rows], forced[rows])
-        last = (self.longest == step + 1).nonzero()[:, 0]
-        if last.numel():
+        if step + 1 >= self._shortest:
+            last = (self.longest == step + 1).nonzero()[:, 0]
             log_probs[last] = _only(log_probs[last], torch.full_like(last, END))
         return log_probs
+
+    @cached_property
+    def _shortest(self) -> int:
+        """Before this step no sentence has to end."""
+        return int(self.longest.min())
 
 
 def _only(log_probs: Float[Tensor, "B N V"], token: Int[Tensor, "B"]) -> Float[Tensor, "B N V"]:

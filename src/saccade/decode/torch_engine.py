@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ from saccade.config import build
 from saccade.data.batches import Corpus, Side, by_length
 from saccade.data.tokenizers import END, Tokenizer
 from saccade.decode.engine import EMPTY, Abandoned, DecodeConfig, Output
+from saccade.decode.lean import LeanStep, fits
 from saccade.decode.loops import Hypothesis, Writer
 from saccade.decode.rules import Rules
 from saccade.decode.search import Search
@@ -30,31 +32,56 @@ class ReaderWriter(Protocol):
 
     @property
     def longest(self) -> int | None: ...
+    def at_work(self) -> "AbstractContextManager[ReaderWriter]":
+        """Held for as long as there is something to search for; gives the one to search with."""
+        ...
+
     def read(self, source: Side) -> Any: ...
     def start(self, memory: Any, rows: int) -> Any: ...
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
 
 
-class ModelWriter:
-    """A model as an engine and a search see it."""
+class Modules:
+    """The steps of any decoder, module by module."""
 
     def __init__(self, model: Model):
         assert model.decoder is not None
-        self.encoder, self.decoder, self.head = model.encoder, model.decoder, model.head
+        self._decoder, self._head = model.decoder, model.head
+
+    def start(self, memory: Memory, rows: int) -> Any:
+        return self._decoder.start(memory, rows)
+
+    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+        hidden, state = self._decoder.step(tokens[:, None], state)
+        return self._head.log_probs(hidden[:, -1]), state
+
+
+class ModelWriter:
+    """A model as an engine and a search see it; `steps` are those of its decoder."""
+
+    def __init__(self, model: Model, steps: Writer):
+        self.model, self.start, self.step = model, steps.start, steps.step
 
     @property
     def longest(self) -> int | None:
-        return self.decoder.longest
+        return self.model.decoder.longest if self.model.decoder else None
+
+    @contextmanager
+    def at_work(self) -> "Iterator[ReaderWriter]":
+        """Nothing is dropped; a model that is being trained is then trained on."""
+        was_training = self.model.training
+        if was_training:
+            self.model.eval()
+        try:
+            with torch.inference_mode():
+                writer = ModelWriter(self.model, LeanStep(self.model)) if fits(self.model) else self
+            yield writer
+        finally:
+            if was_training:
+                self.model.train()
 
     def read(self, source: Side) -> Memory:
-        return self.encoder.encode(source.values, source.keep)
-
-    def start(self, memory: Memory, rows: int) -> Any:
-        return self.decoder.start(memory, rows)
-
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
-        hidden, state = self.decoder.step(tokens[:, None], state)
-        return self.head.log_probs(hidden[:, -1]), state
+        return self.model.encoder.encode(source.values, source.keep)
 
 
 class Watched:
@@ -94,13 +121,14 @@ class SearchEngine:
         full = np.array([row for row, ids in enumerate(encoded) if ids], dtype=np.int64)
         search: Search = build(decode.search, "decode.search")
         batches = [rows.tolist() for rows in by_length(corpus, full, decode.batch_tokens // search.width)]
-        work = partial(self._find_batch, corpus, search=search, decode=decode, first=first, going=going)
-        # the longest first, so that no worker is left alone with them
-        yield from chain.from_iterable(side_by_side(work, batches[::-1]))
+        with self.writer.at_work() as writer:  # the longest first, so that no worker is left alone with them
+            work = partial(self._find_batch, writer, corpus, search=search, decode=decode, first=first, going=going)
+            yield from chain.from_iterable(side_by_side(work, batches[::-1]))
 
     @torch.inference_mode()
     def _find_batch(
         self,
+        writer: ReaderWriter,
         corpus: Corpus,
         rows: list[int],
         search: Search,
@@ -109,11 +137,11 @@ class SearchEngine:
         going: Callable[[], bool],
     ) -> list[tuple[int, list[Output]]]:
         source = Side.of([np.append(corpus.source(row), END) for row in rows])
-        places = self.writer.longest or math.inf
+        places = writer.longest or math.inf
         longest = [int(min(decode.ratio * len(corpus.source(row)) + decode.extra + 1, places)) for row in rows]
         rules = Rules.of(longest, [corpus.target(row).tolist() for row in rows])
-        memory = self.writer.read(source)
-        found = search(Watched(self.writer, going), memory, rules, [first + row for row in rows])
+        memory = writer.read(source)
+        found = search(Watched(writer, going), memory, rules, [first + row for row in rows])
         return [(rows[i], [self._output(h) for h in best]) for i, best in found]
 
     def _output(self, found: Hypothesis) -> Output:
@@ -121,23 +149,6 @@ class SearchEngine:
         return Output(text, tuple(pieces), found.tokens, found.log_prob, found.score)
 
 
-class TorchEngine:
+def torch_engine(model: Model, source: Tokenizer, target: Tokenizer) -> SearchEngine:
     """Runs any model that Saccade can build."""
-
-    def __init__(self, model: Model, source: Tokenizer, target: Tokenizer):
-        self.model, self._engine = model, SearchEngine(ModelWriter(model), source, target)
-
-    def find(
-        self,
-        sources: Sequence[str],
-        decode: DecodeConfig,
-        prefixes: Sequence[str] | None = None,
-        first: int = 0,
-        going: Callable[[], bool] = lambda: True,
-    ) -> Iterator[tuple[int, list[Output]]]:
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            yield from self._engine.find(sources, decode, prefixes, first, going)
-        finally:
-            self.model.train(was_training)
+    return SearchEngine(ModelWriter(model, Modules(model)), source, target)

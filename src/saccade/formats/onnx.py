@@ -1,6 +1,7 @@
 """ONNX: a folder with the two graphs of a model, its tokenizers and its search settings, run by onnxruntime."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,9 @@ import torch
 from torch import Tensor
 
 from saccade.data.batches import Side
-from saccade.decode.engine import DecodeConfig, Output
 from saccade.decode.torch_engine import SearchEngine
 from saccade.errors import RunError, SaccadeError
-from saccade.formats.deployed import Deployed, Package, Subject, read_deployed, write_deployed
+from saccade.formats.deployed import Package, Subject, read_deployed, write_deployed
 from saccade.formats.onnx_graphs import NEXT, Unexportable, graphs
 from saccade.places import Fixed
 from saccade.recipe import Recipe, kind_of, task_of
@@ -72,32 +72,14 @@ def _require(*packages: str) -> None:
 # ── running ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def open(folder: Path) -> "OnnxEngine":  # noqa: A001 - the verb of every format
+def open(folder: Path) -> SearchEngine:  # noqa: A001 - the verb of every format
     """The engine of a folder that `write` has written, after every byte of it was checked."""
     _require("onnxruntime")
     deployed = read_deployed(folder)
     for name in (ENCODER, STEP):
         if name not in read_json(folder / "manifest.json")["files"]:
             raise RunError(f"{folder / 'manifest.json'}: does not list {name}; export the run again")
-    return OnnxEngine(OnnxWriter(folder, deployed.package), deployed)
-
-
-class OnnxEngine:
-    """Runs an exported model with onnxruntime. `decode` are the search settings that came with it."""
-
-    def __init__(self, writer: "OnnxWriter", deployed: Deployed):
-        self.writer, self.decode = writer, deployed.package.decode
-        self._engine = SearchEngine(writer, deployed.source, deployed.target)
-
-    def find(
-        self,
-        sources: Sequence[str],
-        decode: DecodeConfig,
-        prefixes: Sequence[str] | None = None,
-        first: int = 0,
-        going: Callable[[], bool] = lambda: True,
-    ) -> Iterator[tuple[int, list[Output]]]:
-        return self._engine.find(sources, decode, prefixes, first, going)
+    return SearchEngine(OnnxWriter(folder, deployed.package), deployed.source, deployed.target)
 
 
 class OnnxWriter:
@@ -113,6 +95,9 @@ class OnnxWriter:
         if wanted != given or not wanted >= {*self._moving}:
             raise RunError(f"{folder}: {ENCODER} and {STEP} do not belong together; export the run again")
         self._outputs = ["log_probs", *(NEXT + name for name in self._moving)]
+
+    def at_work(self) -> "AbstractContextManager[OnnxWriter]":
+        return nullcontext(self)
 
     def read(self, source: Side) -> dict[str, Tensor]:
         """The state before the first token."""

@@ -12,7 +12,7 @@ from saccade.data.codecs import Codecs
 from saccade.data.sources.rows import Pair, Row
 from saccade.data.tokenizers import Kind, Tokenizer
 from saccade.decode.engine import DecodeConfig, in_order
-from saccade.decode.torch_engine import TorchEngine
+from saccade.decode.torch_engine import torch_engine
 from saccade.errors import RunError
 from saccade.measures.translation import bleu, chrf, exact_match
 from saccade.models.assemble import Model
@@ -98,7 +98,7 @@ class Translation:
         cost, count = forced_cost(model, self.encode(rows, codecs, longest).corpus, decode.batch_tokens)
         if not math.isfinite(cost):
             raise RunError("the model's probabilities are not finite; train anew with a lower train.schedule.rate")
-        found = TorchEngine(model, codecs.source, codecs.target).find([pair.source for pair in rows], decode)
+        found = torch_engine(model, codecs.source, codecs.target).find([pair.source for pair in rows], decode)
         texts = [outputs[0].text for outputs in in_order(found)]
         references = [pair.target for pair in rows]
         figures = {
