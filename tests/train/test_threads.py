@@ -17,10 +17,10 @@ from saccade.training import threads
 from saccade.training.learners import Single
 from saccade.training.threads import SideBySide, can_share
 
-V = 100
+V, DIM = 100, 16
 BLOCK = {"self": {"heads": 2}, "memory": {"heads": 2}, "feed_forward": {"inner": 24}}
-STACKED = {"dim": 16, "block": BLOCK, "encoder": {"depth": 2}, "decoder": {"depth": 2}}
-RECURRENT = {"dim": 16, "encoder": {"kind": "recurrent"}, "decoder": {"kind": "recurrent"}}
+STACKED = {"dim": DIM, "block": BLOCK, "encoder": {"depth": 2}, "decoder": {"depth": 2}}
+RECURRENT = {"dim": DIM, "encoder": {"kind": "recurrent"}, "decoder": {"kind": "recurrent"}}
 STILL = {"dropout": {"residual": 0.0, "embedding": 0.0}}
 LIVELY = {"dropout": {"residual": 0.4, "embedding": 0.4, "attention": 0.2, "feed_forward": 0.2}}
 
@@ -28,7 +28,7 @@ LIVELY = {"dropout": {"residual": 0.4, "embedding": 0.4, "attention": 0.2, "feed
 @pytest.fixture(autouse=True)
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "LEAST", 8)
-    monkeypatch.setattr(threads, "MOST", 24)
+    monkeypatch.setattr(threads, "MOST", 24 * DIM)
 
 
 def model_of(tree: dict[str, Any], writes: bool = True) -> Model:
@@ -53,7 +53,7 @@ def learned(learner: Any, batch: Batch) -> tuple[Any, dict[str, Tensor]]:
 def test_shares_have_the_gradients_of_the_whole(tree: dict[str, Any], count: int) -> None:
     model, task, batch = model_of(tree | STILL), Translation(), batch_of()
     whole, expected = learned(Single(model, task), batch)
-    loss, found = learned(SideBySide(model, task, count), batch)
+    loss, found = learned(SideBySide(model, task, count, DIM), batch)
     assert loss.count == whole.count
     assert loss.shown.keys() == whole.shown.keys()
     assert loss.shown["cost"] == pytest.approx(whole.shown["cost"], rel=1e-5)
@@ -65,7 +65,7 @@ def test_shares_have_the_gradients_of_the_whole(tree: dict[str, Any], count: int
 
 def test_gradients_are_added_to_those_of_the_batch_before() -> None:
     model, task = model_of(STACKED | STILL), Translation()
-    learner = SideBySide(model, task, 2)
+    learner = SideBySide(model, task, 2, DIM)
     _, once = learned(learner, batch_of())
     learner.learn(batch_of(), last=True)
     for name, p in model.named_parameters():
@@ -73,7 +73,7 @@ def test_gradients_are_added_to_those_of_the_batch_before() -> None:
 
 
 def test_the_same_draws_give_the_same_bits_and_others_do_not() -> None:
-    learner, batch = SideBySide(model_of(STACKED | LIVELY), Translation(), 2), batch_of()
+    learner, batch = SideBySide(model_of(STACKED | LIVELY), Translation(), 2, DIM), batch_of()
 
     def after(seed: int) -> dict[str, Tensor]:
         torch.manual_seed(seed)
@@ -97,7 +97,7 @@ def test_doubles_draw_apart_from_each_other() -> None:
             heard.append(float(loss.total.detach()))
             return loss
 
-    SideBySide(model, Listening(), 2).learn(batch, last=True)
+    SideBySide(model, Listening(), 2, DIM).learn(batch, last=True)
     assert len(heard) > 2
     assert len(set(heard)) == len(heard)
 
@@ -108,7 +108,7 @@ def test_labels_are_shared_out_too() -> None:
     keep = torch.arange(7) < torch.randint(2, 8, (9,))[:, None]
     batch = Batch(tuple(range(9)), Side(ids, keep), None, Side(torch.randint(0, V, (9, 7)), keep))
     whole, expected = learned(Single(model, task), batch)
-    loss, found = learned(SideBySide(model, task, 2), batch)
+    loss, found = learned(SideBySide(model, task, 2, DIM), batch)
     assert loss.count == whole.count
     for name, gradient in found.items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4)

@@ -103,7 +103,7 @@ def prepare(recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool
         f"({data['dev'].faults + len(data['dev'].rows) - len(dev):,} bad lines left out); {task.told(codecs)}"
     )
     model = run.model(recipe, codecs)
-    learner = learner_of(model, task, recipe.train.ranks, ranks, train.corpus.batch([0]))
+    learner = learner_of(model, task, recipe.train.ranks, ranks, train.corpus.batch([0]), recipe.model.dim)
     if ranks.count > 1:
         torch.manual_seed(seed_of(recipe.seed, ranks.rank))
     return Job(

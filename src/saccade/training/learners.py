@@ -121,11 +121,11 @@ class Several:
         return any(isinstance(parameter, DTensor) for parameter in self.model.parameters())
 
 
-def learner_of(model: Model, task: Task, how: How, ranks: Ranks, example: Batch) -> Learner:
-    """`example` is any batch: by it ranks find out which weights take part."""
+def learner_of(model: Model, task: Task, how: How, ranks: Ranks, example: Batch, dim: int) -> Learner:
+    """`example` is any batch: by it ranks find out which weights take part. `dim` is the model's width."""
     if ranks.count == 1:
         threads = torch.get_num_threads()
-        return SideBySide(model, task, threads) if threads > 1 and can_share(model) else Single(model, task)
+        return SideBySide(model, task, threads, dim) if threads > 1 and can_share(model) else Single(model, task)
     model.train()
     return copied(model, task, ranks, example) if how == "copied" else sharded(model, task, ranks)
 

@@ -5,6 +5,7 @@ Threads that share the rows wait once an update; and a share's numbers stay near
 """
 
 import copy
+import math
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +20,8 @@ from saccade.runs.checkpoints import named_tensors
 from saccade.tasks.losses import Loss
 from saccade.tasks.task import Task
 
-# places of a share on its longer side
-LEAST = 256  # fewer are not worth a thread
-MOST = 2048  # more are no faster, and all that a pass remembers of them takes memory
+LEAST = 256  # places of a share on its longer side: fewer are not worth a thread
+MOST = 2**18  # numbers of a layer: places × width; more are no faster, and all that a pass remembers takes memory
 
 Found = tuple[list[Tensor], Loss]
 
@@ -39,15 +39,15 @@ class SideBySide:
     the same number of threads gives the same bits.
     """
 
-    def __init__(self, model: Model, task: Task, threads: int):
-        self.model, self.task = model, task
+    def __init__(self, model: Model, task: Task, threads: int, dim: int):
+        self.model, self.task, self._places = model, task, max(LEAST, MOST // dim)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._doubles = [model, *(_double(model) for _ in range(threads - 1))]
         self._pool = ThreadPoolExecutor(threads, "learn", torch.set_num_threads, (1,))
 
     def learn(self, batch: Batch, last: bool) -> Loss:
         threads = max(1, min(len(self._doubles), batch.longer_places // LEAST))
-        shares = batch.cut(threads * max(1, -(-batch.longer_places // (threads * MOST))))
+        shares = batch.cut(threads * math.ceil(batch.longer_places / (threads * self._places)))
         doubles = self._doubles[:threads]
         for double in doubles[1:]:
             _wake(double, self.model.training)
