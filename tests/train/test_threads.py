@@ -1,5 +1,6 @@
 """Shares of a batch on threads of their own give the gradients of the whole, and the same bits each time."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,14 @@ from saccade.config import python_layer, resolve
 from saccade.data.batches import Batch, Corpus, Side
 from saccade.data.tokenizers import END
 from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
+from saccade.recipe import read_recipe
+from saccade.runs.folder import RunFolder
 from saccade.tasks.tagging import Tagging
 from saccade.tasks.translation import Translation
 from saccade.training import threads
 from saccade.training.learners import Single
+from saccade.training.loop import train
+from saccade.training.progress import Silent
 from saccade.training.threads import SideBySide, can_share
 
 V, DIM = 100, 16
@@ -139,3 +144,46 @@ def test_a_cut_keeps_every_row_and_trims_what_is_padding() -> None:
 
 def test_no_more_parts_than_rows() -> None:
     assert [len(part.rows) for part in batch_of(3).cut(7)] == [1, 1, 1]
+
+
+def test_a_row_that_cannot_be_shared_goes_to_one_thread() -> None:
+    model, task = model_of(STACKED | STILL), Translation()
+    long = [*range(4, 90)]
+    batch = Corpus([long], [long]).batch([0])
+    _, expected = learned(Single(model, task), batch)
+    _, found = learned(SideBySide(model, task, 3, DIM), batch)
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4)
+
+
+def test_what_takes_no_part_has_no_gradient() -> None:
+    """As on one thread: a gradient of zero would still let the optimizer move it."""
+    model = model_of(STACKED | STILL)
+    model.register_parameter("idle", torch.nn.Parameter(torch.ones(3)))
+    _, found = learned(SideBySide(model, Translation(), 2, DIM), batch_of())
+    assert "idle" not in found
+    assert found
+
+
+def test_a_training_on_two_threads_goes_on_with_the_same_bits(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def weights(name: str, *stops: int) -> bytes:
+        run = tmp_path / name
+        for updates in stops:
+            recipe = read_recipe(str(recipe_file), [f"train.updates={updates}", "train.average=0"]).config
+            train(recipe, run, Silent(), allow_change=True)
+        newest, _ = RunFolder(run).checkpoints.newest_whole()
+        assert newest is not None
+        return (newest / "weights.safetensors").read_bytes()
+
+    shared: list[int] = []
+    monkeypatch.setattr(
+        SideBySide, "_learn", lambda *given, before=SideBySide._learn: shared.append(1) or before(*given)
+    )
+    torch.set_num_threads(2)
+    try:
+        assert weights("stopped", 6, 12) == weights("at once", 12)
+    finally:
+        torch.set_num_threads(1)
+    assert len(shared) > 24, "two shares an update, or it was not shared"

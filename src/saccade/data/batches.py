@@ -71,11 +71,8 @@ class Batch:
 
     def cut(self, count: int) -> "list[Batch]":
         """At most `count` batches of neighbouring rows with about equal lengths in all, each as wide as it needs."""
-        sides = [side for side in (self.source, self.inputs) if side is not None]
-        lengths = sum(side.lengths for side in sides)
-        ends = np.concatenate([[0], np.cumsum(lengths)])
-        cuts = sorted({_nearest(ends, ends[-1] * part / count) for part in range(count + 1)})
-        return [self._rows(first, end) for first, end in pairwise(cuts)]
+        lengths = self.source.lengths + (self.inputs.lengths if self.inputs else 0)
+        return [self._rows(first, end) for first, end in pairwise(_even_cuts(lengths, count)) if end > first]
 
     def _rows(self, first: int, end: int) -> "Batch":
         source, outputs = self.source.part(first, end), self.outputs.part(first, end)
@@ -115,6 +112,19 @@ def _places(side: Side) -> int:
 
 def _real(side: Side) -> int:
     return _places(side) if side.keep is None else int(side.keep.sum())
+
+
+def _even_cuts(lengths: np.ndarray, count: int) -> list[int]:
+    """Where to cut rows into so many parts of about equal lengths in all: the row each part begins with, and the end.
+    Where there are more parts than rows, some are empty."""
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    return [_nearest(ends, ends[-1] * part / count) for part in range(count + 1)]
+
+
+def _nearest(ends: np.ndarray, wanted: float) -> int:
+    """The number of the end that is nearest."""
+    after = int(np.searchsorted(ends, wanted))
+    return after if after == 0 or ends[after] - wanted < wanted - ends[after - 1] else after - 1
 
 
 # ── how rows become a batch ───────────────────────────────────────────────────────────────────────
@@ -272,20 +282,13 @@ class Share:
     def of(self, corpus: Corpus, rows: np.ndarray) -> np.ndarray:
         """Neighbours in length stay together, and the parts have about equal lengths in all."""
         longer = np.maximum(corpus.source_lengths[rows], corpus.target_lengths[rows]) + corpus.layout.beside
-        ends = np.concatenate([[0], np.cumsum(longer)])
-        first, end = (_nearest(ends, ends[-1] * rank / self.count) for rank in (self.rank, self.rank + 1))
-        return rows[first:end]
+        cuts = _even_cuts(longer, self.count)
+        return rows[cuts[self.rank] : cuts[self.rank + 1]]
 
     def batch(self, corpus: Corpus, rows: np.ndarray) -> Batch:
         """This part as a batch. Where there are more ranks than rows, some are idle."""
         mine = self.of(corpus, rows)
         return corpus.batch(mine.tolist()) if len(mine) else replace(corpus.batch(rows[:1].tolist()), idle=True)
-
-
-def _nearest(ends: np.ndarray, wanted: float) -> int:
-    """The number of the end that is nearest."""
-    after = int(np.searchsorted(ends, wanted))
-    return after if after == 0 or ends[after] - wanted < wanted - ends[after - 1] else after - 1
 
 
 ALL = Share()

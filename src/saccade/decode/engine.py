@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from saccade.config import Config, Count, Natural, NotNegative, build, plain, python_layer, resolve
 from saccade.data.tokenizers import END
 from saccade.decode.search import Beam, SearchSlot
-from saccade.errors import ConfigError, Refusal
+from saccade.errors import ConfigError, DataError, Refusal
 
 
 class DecodeConfig(Config):
@@ -62,6 +62,12 @@ class Engine(Protocol):
         first: int = 0,
         going: Callable[[], bool] = lambda: True,
     ) -> Iterator[tuple[int, list[Output]]]: ...
+
+
+def check_prefixes(sources: Sequence[str], prefixes: Sequence[str] | None) -> None:
+    """There is a prefix for every source, or none at all."""
+    if prefixes is not None and len(prefixes) != len(sources):
+        raise DataError(f"{len(prefixes)} prefixes do not go with {len(sources)} sources")
 
 
 class Abandoned(Exception):

@@ -14,13 +14,13 @@ from torch import Tensor
 from saccade.config import build
 from saccade.data.batches import Corpus, Side, by_length
 from saccade.data.tokenizers import END, Tokenizer
-from saccade.decode.engine import EMPTY, Abandoned, DecodeConfig, Output
+from saccade.decode.engine import EMPTY, Abandoned, DecodeConfig, Output, check_prefixes
 from saccade.decode.lean import LeanStep, fits
 from saccade.decode.loops import Hypothesis, Writer
 from saccade.decode.rules import Rules
 from saccade.decode.search import Search
 from saccade.decode.workers import side_by_side
-from saccade.errors import DataError, RunError
+from saccade.errors import RunError
 from saccade.models.assemble import Model
 from saccade.places import Memory
 from saccade.shapes import Float, Int
@@ -113,8 +113,7 @@ class SearchEngine:
         first: int = 0,
         going: Callable[[], bool] = lambda: True,
     ) -> Iterator[tuple[int, list[Output]]]:
-        if prefixes is not None and len(prefixes) != len(sources):
-            raise DataError(f"{len(prefixes)} prefixes do not go with {len(sources)} sources")
+        check_prefixes(sources, prefixes)
         encoded = self.source.encode(sources)
         corpus = Corpus(encoded, self.target.encode(prefixes) if prefixes else [[]] * len(encoded))
         yield from ((row, [EMPTY]) for row, ids in enumerate(encoded) if not ids)

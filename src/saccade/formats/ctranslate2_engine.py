@@ -18,7 +18,7 @@ from typing import Any
 
 from saccade.config import build
 from saccade.data.tokenizers import END, PAD, SPECIAL, START
-from saccade.decode.engine import EMPTY, Abandoned, DecodeConfig, Engine, Output
+from saccade.decode.engine import EMPTY, Abandoned, DecodeConfig, Engine, Output, check_prefixes
 from saccade.decode.search import Beam, Greedy, Search
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.deployed import Deployed
@@ -66,8 +66,7 @@ class CTranslate2Engine:
         first: int = 0,
         going: Callable[[], bool] = lambda: True,
     ) -> Iterator[tuple[int, list[Output]]]:
-        if prefixes is not None and len(prefixes) != len(sources):
-            raise DataError(f"{len(prefixes)} prefixes do not go with {len(sources)} sources")
+        check_prefixes(sources, prefixes)
         forced = prefixes is not None and any(prefixes)
         search: Search = build(decode.search, "decode.search")
         reason = cannot(search, forced)

@@ -23,7 +23,7 @@ from saccade.tasks.task import Task
 LEAST = 256  # places of a share on its longer side: fewer are not worth a thread
 MOST = 2**18  # numbers of a layer: places × width; more are no faster, and all that a pass remembers takes memory
 
-Found = tuple[list[Tensor], Loss]
+Gradients = Sequence[Tensor | None]  # one a parameter, or none where it took no part
 
 
 def can_share(model: Model) -> bool:
@@ -48,21 +48,22 @@ class SideBySide:
     def learn(self, batch: Batch, last: bool) -> Loss:
         threads = max(1, min(len(self._doubles), batch.longer_places // LEAST))
         shares = batch.cut(threads * math.ceil(batch.longer_places / (threads * self._places)))
-        doubles = self._doubles[:threads]
+        hands = [shares[i::threads] for i in range(min(threads, len(shares)))]
+        doubles = self._doubles[: len(hands)]
         for double in doubles[1:]:
             _wake(double, self.model.training)
-        found = [*self._pool.map(self._learn, doubles, [shares[i::threads] for i in range(threads)])]
+        found = [*self._pool.map(self._learn, doubles, hands)]
         for gradients, _ in found:
             _add(self._parameters, gradients)
         return _sum([loss for _, loss in found])
 
-    def _learn(self, model: Model, shares: Sequence[Batch]) -> Found:
-        gradients: list[Tensor] = []
+    def _learn(self, model: Model, shares: Sequence[Batch]) -> tuple[Gradients, Loss]:
+        gradients: Gradients = [None] * len(self._parameters)
         losses = []
         for share in shares:
             loss = self.task.loss(model, share)
-            new = torch.autograd.grad(loss.total, self._parameters, allow_unused=True, materialize_grads=True)
-            gradients = [a.add_(b) for a, b in zip(gradients, new, strict=True)] if gradients else [*new]
+            new = torch.autograd.grad(loss.total, self._parameters, allow_unused=True)
+            gradients = [_plus(a, b) for a, b in zip(gradients, new, strict=True)]
             losses.append(Loss(loss.total.detach(), loss.count, loss.shown))
         return gradients, _sum(losses)
 
@@ -91,17 +92,21 @@ def _wake(double: Model, training: bool) -> None:
             return  # they share it
 
 
-def _add(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> None:
+def _add(parameters: Sequence[nn.Parameter], gradients: Gradients) -> None:
     for parameter, gradient in zip(parameters, gradients, strict=True):
-        if parameter.grad is None:
-            parameter.grad = gradient
-        else:
-            parameter.grad.add_(gradient)
+        parameter.grad = _plus(parameter.grad, gradient)
+
+
+def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    """a + b, in the memory of a; what is not there counts as nothing."""
+    if a is None or b is None:
+        return b if a is None else a
+    return a.add_(b)
 
 
 def _sum(losses: Sequence[Loss]) -> Loss:
     shown: Counter[str] = Counter()
     for loss in losses:
         shown.update(loss.shown)
-    total = torch.stack([loss.total for loss in losses]).sum() if losses else torch.zeros(())
+    total = torch.stack([loss.total for loss in losses]).sum()
     return Loss(total, sum(loss.count for loss in losses), dict(shown))
