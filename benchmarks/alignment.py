@@ -23,8 +23,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.align import statistical
-from saccade.align.symmetrise import SYMMETRISE
+from saccade.counting import statistical
+from saccade.counting.symmetrise import SYMMETRISE
 from saccade.data.links import Gold, Links, parse_all, turned
 from saccade.measures.alignment import score_alignments
 

@@ -151,10 +151,11 @@ class Systems:
         return {**ours, "transformers": self.transformers.on(cell), "ctranslate2": self.ctranslate2.on(cell)}
 
 
-def measure(systems: Systems, cell: Cell, rounds: int) -> dict[str, Any]:
-    """Sentences a second of every system; how many outputs are the torch engine's; ratios."""
-    works = systems.on(cell)
-    few = cell.sentences[: max(4, len(cell.sentences) // 10)]
+def take_turns(
+    works: dict[str, Translate], sentences: Sequence[str], rounds: int
+) -> tuple[dict[str, list[float]], dict[str, list[str]]]:
+    """Sentences a second of every system in every round, and what it wrote in the last one."""
+    few = sentences[: max(4, len(sentences) // 10)]
     for work in works.values():
         work(few)
     speeds: dict[str, list[float]] = {name: [] for name in works}
@@ -162,8 +163,14 @@ def measure(systems: Systems, cell: Cell, rounds: int) -> dict[str, Any]:
     for _ in range(rounds):
         for name, work in works.items():
             began = time.perf_counter()
-            texts[name] = work(cell.sentences)
-            speeds[name].append(len(cell.sentences) / (time.perf_counter() - began))
+            texts[name] = work(sentences)
+            speeds[name].append(len(sentences) / (time.perf_counter() - began))
+    return speeds, texts
+
+
+def measure(systems: Systems, cell: Cell, rounds: int) -> dict[str, Any]:
+    """Sentences a second of every system; how many outputs are the torch engine's; ratios."""
+    speeds, texts = take_turns(systems.on(cell), cell.sentences, rounds)
     tokens = sum(len(ids) + 1 for ids in systems.run.codecs.target.encode(texts["saccade torch"]))
     a_sentence = tokens / len(cell.sentences)
 

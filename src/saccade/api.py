@@ -22,7 +22,7 @@ from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, in_order, search_settings
 from saccade.decode.torch_engine import torch_engine
 from saccade.errors import ConfigError, DataError, RunError
-from saccade.formats.engines import ENGINES, Wish, choose
+from saccade.formats.engines import ENGINES, QUANTIZATIONS, Wish, choose
 from saccade.measures.translation import score
 from saccade.models.assemble import Model, to_source
 from saccade.notes import capture
@@ -42,10 +42,11 @@ from saccade.view.maps import AttentionMaps, Axis, Map
 AnyTask = TypeVar("AnyTask", Translation, Tagging, Classification)
 
 
-def load(path: str | Path, checkpoint: str = "auto", *, engine: str = "torch") -> "Run":
+def load(path: str | Path, checkpoint: str = "auto", *, engine: str = "torch", quantization: str = "float32") -> "Run":
     """Open a trained run. `checkpoint`: auto, average, best, latest or step-N. `engine` is what translates: torch,
-    ctranslate2, onnx, or auto for the fastest that is installed and can run the model."""
-    return Run(Path(path), checkpoint, engine)
+    ctranslate2, onnx, or auto for the fastest that is installed and can run the model. CTranslate2 also knows the
+    `quantization` int8."""
+    return Run(Path(path), checkpoint, engine, quantization)
 
 
 def train(
@@ -70,10 +71,17 @@ def train(
 class Run:
     """A trained model with its codecs: raw text or numbers in, raw text or labels out."""
 
-    def __init__(self, path: Path, checkpoint: str = "auto", engine: str = "torch"):
+    def __init__(
+        self, path: Path, checkpoint: str = "auto", engine: str = "torch", quantization: str = QUANTIZATIONS[0]
+    ):
         if engine not in ENGINES:
             raise ConfigError(f"engine: there is no '{engine}'{nearest(engine, ENGINES)}")
-        self._engine = engine
+        if quantization not in QUANTIZATIONS:
+            raise ConfigError(f"quantization: there is no '{quantization}'{nearest(quantization, QUANTIZATIONS)}")
+        if quantization != QUANTIZATIONS[0] and engine not in ("auto", "ctranslate2"):
+            raise ConfigError(f'quantization: {quantization} is for engine = "ctranslate2", got "{engine}"')
+        self._engine = engine if quantization == QUANTIZATIONS[0] else "ctranslate2"
+        self._quantization = quantization
         self.folder = RunFolder(path)
         self.recipe = self.folder.config()
         self.checkpoint = self.folder.checkpoints.find(checkpoint)
@@ -117,7 +125,8 @@ class Run:
         self.require(Translation)
         if self._engine == "torch":
             return self.on_torch
-        return choose(self._engine, Wish(self.folder.path, self.checkpoint.name, lambda: self)).engine
+        wish = Wish(self.folder.path, self.checkpoint.name, lambda: self, quantization=self._quantization)
+        return choose(self._engine, wish).engine
 
     @cached_property
     def on_torch(self) -> Engine:

@@ -69,7 +69,7 @@ def select(state: Any, rows: Tensor, sentences: Tensor | None = None) -> Any:
     if isinstance(state, Fixed):
         return state if sentences is None else Fixed(select(state.value, sentences))
     if isinstance(state, Tensor):
-        return state[rows]
+        return state.index_select(0, rows)  # several times as fast as state[rows]
     if isinstance(state, dict):
         return {key: select(value, rows, sentences) for key, value in state.items()}
     if isinstance(state, tuple):

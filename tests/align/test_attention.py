@@ -1,5 +1,6 @@
 """Links read from attention: by hand where weights are made up, and from models of every kind."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from saccade.data.batches import Corpus
 from saccade.data.codecs import Codecs
 from saccade.data.links import Gold
 from saccade.data.tokenizers import Words as WordTokens
-from saccade.errors import RunError
+from saccade.errors import DataError, RunError
 from saccade.models.assemble import Model, assemble
 from saccade.recipe import recipe_of
+from saccade.tasks import translation
 from saccade.tasks.guides import GuidedHead
 from saccade.tasks.translation import Translation
 from saccade.training.progress import Silent
@@ -252,9 +254,32 @@ def test_a_guide_for_what_is_not_there_is_refused(refused: Callable[[Any], str])
     assert "task.guide.head: decoder.layers.1.memory has heads 0 to 1, got 2" in refused({"kind": "head", "head": 2})
 
 
-def test_a_guide_without_links_says_what_is_missing(tmp_path: Path) -> None:
+class Listener(Silent):
+    """Remembers what is said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_without_links_they_are_counted_and_learned_from(tmp_path: Path) -> None:
+    write_corpus(tmp_path, 200)
+    recipe = guided(tmp_path, {"kind": "head", "weight": 2.0}, 60)
+    recipe["data"]["train"].pop("links")
+    report = Listener()
+    api.train(recipe, tmp_path / "run", report=report)
+    assert "counting which pieces belong together, forward: HMM, round 5 of 5" in report.said
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text("utf-8").splitlines()]
+    costs = [line["parts"]["guide"] for line in lines if "parts" in line]
+    assert costs[-1] < costs[0] / 2
+
+
+def test_links_that_are_too_many_to_count_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_corpus(tmp_path, 20)
     recipe = guided(tmp_path, {"kind": "head"}, 2)
     recipe["data"]["train"].pop("links")
-    with pytest.raises(Exception, match=r"task.guide: the training pairs have no word links"):
+    monkeypatch.setattr(translation, "COUNTABLE", 10)
+    with pytest.raises(DataError, match=r"task.guide: counting .* give them with data.train.links = FILE"):
         api.train(recipe, tmp_path / "run", report=Silent())

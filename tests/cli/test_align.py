@@ -130,6 +130,14 @@ def test_words_are_linked_by_counting(call: Call, tmp_path: Path) -> None:
     assert any(graded.sure < graded.possible for graded in found["graded"])
 
 
+@pytest.mark.parametrize("symmetrise", ["forward", "backward", "graded", "union"])
+def test_of_nothing_there_are_no_links(symmetrise: str, tmp_path: Path, call: Call) -> None:
+    (tmp_path / "none").write_text("", "utf-8")
+    files = ("--src", tmp_path / "none", "--tgt", tmp_path / "none")
+    said = call("align", "count", *files, "--symmetrise", symmetrise)
+    assert (said.code, said.out) == (0, "")
+
+
 def test_what_does_not_fit_is_said_in_a_line(call: Call, run: Path, text: tuple[Path, Path], tmp_path: Path) -> None:
     src, tgt = text
     short = tmp_path / "short"

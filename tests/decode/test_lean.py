@@ -1,17 +1,29 @@
 """A lean step gives what the modules give, over every model that fits it; what does not fit keeps to its modules."""
 
+import copy
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from contracts.checks import shaken
 from saccade.config import python_layer, resolve
-from saccade.decode.lean import LeanStep, fits
-from saccade.decode.torch_engine import Modules
+from saccade.data.tokenizers import Words
+from saccade.decode import lone
+from saccade.decode.engine import DecodeConfig, in_order
+from saccade.decode.lean import LeanRead, LeanStep, can_read, can_step
+from saccade.decode.lone import LoneStep, can_be_alone
+from saccade.decode.torch_engine import Modules, Quick, torch_engine
+from saccade.decode.workers import at_most_threads
+from saccade.errors import SaccadeError
 from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
 from saccade.notes import capture
+from saccade.optim.optimizers import adamw
 from saccade.places import select
 
 V, D = 23, 12
@@ -31,7 +43,7 @@ FITTING: dict[str, dict[str, Any]] = {
     "post-norm": {"block": {"connection": "post"}},
     "learned places": {"decoder": {"depth": 2, "position": {"kind": "learned", "longest": 20}}},
     "dot score": {"block": {"self": {"heads": 2, "score": "dot"}, "memory": {"heads": 3, "score": "dot"}}},
-    "own widths": {"block": {"self": {"heads": 2, "key_width": 5, "value_width": 3}, "memory": {"heads": 4}}},
+    "own widths": {"block": {"self": {"heads": 2, "key_width": 5, "value_width": 5}, "memory": {"heads": 4}}},
     "gelu": {"block": {"feed_forward": {"inner": 9, "activation": "gelu"}}},
     "linear head": {"head": "linear"},
     "tied head with a bias": {"head": {"kind": "tied", "bias": True}},
@@ -41,25 +53,25 @@ OTHERS: dict[str, dict[str, Any]] = {
     "sparse pick": {"block": {"memory": {"heads": 3, "pick": "sparsemax"}}},
     "additive score": {"block": {"self": {"heads": 2, "score": "additive"}}},
     "bare": {"block": {"self": "bare"}},
+    "keys as wide as no value": {"block": {"self": {"heads": 2, "key_width": 5, "value_width": 3}}},
 }
 
 
-def log_probs(steps: Any, model: Model, keep: Tensor | None, beam: int) -> Tensor:
-    """Of a search that moves hypotheses and lets a sentence leave."""
+def log_probs(steps: Any, model: Model, keep: Tensor | None, beam: int, sentences: int = 3) -> Tensor:
+    """Of a search that moves hypotheses and lets sentences leave until one is left."""
     dice = torch.Generator().manual_seed(1)
-    memory = model.encoder.encode(torch.randint(4, V, (3, 7), generator=dice), keep)
-    state = select(steps.start(memory, 3), torch.arange(3).repeat_interleave(beam))
-    found = []
-    for step in range(9):
-        rows = 3 if step < 4 else 2
+    memory = model.encoder.encode(torch.randint(4, V, (sentences, 7), generator=dice), keep)
+    state = select(steps.start(memory, sentences), torch.arange(sentences).repeat_interleave(beam))
+    found, rows = [], sentences
+    for step in range(20):
         tokens = torch.randint(4, V, (rows * beam,), generator=dice)
         said, state = steps.step(tokens, state)
         found.append(said.flatten())
         moved = torch.arange(rows)[:, None] * beam + torch.randint(0, beam, (rows, beam), generator=dice)
         state = select(state, moved.flatten())
-        if step == 3:
-            stay = torch.tensor([0, 2])
-            state = select(state, (stay[:, None] * beam + torch.arange(beam)).flatten(), stay)
+        if step in (3, 12) and rows > 1:
+            stay = torch.tensor([0, 2][: rows - 1])
+            state, rows = select(state, (stay[:, None] * beam + torch.arange(beam)).flatten(), stay), rows - 1
     return torch.cat(found)
 
 
@@ -69,29 +81,208 @@ def log_probs(steps: Any, model: Model, keep: Tensor | None, beam: int) -> Tenso
 @torch.inference_mode()
 def test_it_gives_what_the_modules_give(name: str, keep: Tensor | None, beam: int) -> None:
     model = model_of(dict(FITTING[name]))
-    assert fits(model)
-    lean, modules = log_probs(LeanStep(model), model, keep, beam), log_probs(Modules(model), model, keep, beam)
+    assert can_step(model)
+    modules, *others = (log_probs(steps, model, keep, beam) for steps in all_of(model))
+    for other in others:
+        torch.testing.assert_close(other, modules, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FITTING)
+@pytest.mark.parametrize("keep", [None, SHORT], ids=["whole", "padded"])
+@torch.inference_mode()
+def test_it_reads_what_the_modules_read(name: str, keep: Tensor | None) -> None:
+    model = model_of(dict(FITTING[name]))
+    assert can_read(model)
+    values = torch.randint(4, V, (3, 7))
+    lean, modules = LeanRead(model)(values, keep), model.encoder.encode(values, keep)
+    kept = slice(None) if keep is None else keep
+    torch.testing.assert_close(lean.states[kept], modules.states[kept], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(lean.summary, modules.summary, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", FITTING)
+@pytest.mark.parametrize("beam", [1, 4])
+@torch.inference_mode()
+def test_a_lone_sentence_too(name: str, beam: int) -> None:
+    model = model_of(dict(FITTING[name]))
+    assert can_be_alone(LeanStep(model))
+    modules, lean, lone = (log_probs(steps, model, None, beam, sentences=1) for steps in all_of(model))
     torch.testing.assert_close(lean, modules, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(lone, modules, rtol=1e-5, atol=1e-5)
+
+
+def all_of(model: Model) -> list[Any]:
+    """Ways to step: module by module, as lean as can be, and with NumPy where it is a lone hypothesis."""
+    return [Modules(model), LeanStep(model), LoneStep(LeanStep(model))]
+
+
+def test_numpy_has_neither_wide_models_nor_other_types_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    lean = LeanStep(model_of({}))
+    monkeypatch.setattr(lone, "MOST", max(3 * D * D, 17 * D))
+    assert can_be_alone(lean)
+    monkeypatch.setattr(lone, "MOST", lone.MOST - 1)
+    assert not can_be_alone(lean)
+    monkeypatch.undo()
+    assert not can_be_alone(LeanStep(model_of({}).double()))
+
+
+@torch.inference_mode()
+def test_a_long_one_too() -> None:
+    model = model_of({})
+    memory = model.encoder.encode(torch.randint(4, V, (1, 90)), None)
+    modules, *others = (steps.step(torch.tensor([5]), steps.start(memory, 1))[0] for steps in all_of(model))
+    for other in others:
+        torch.testing.assert_close(other, modules, rtol=1e-5, atol=1e-5)
 
 
 @torch.inference_mode()
 def test_it_knows_places_as_far_as_the_model_does() -> None:
     model = model_of({})
-    steps: list[Any] = [LeanStep(model), Modules(model)]
+    steps = all_of(model)
     memory = model.encoder.encode(torch.randint(4, V, (1, 7)), None)
     states = [each.start(memory, 1) for each in steps]
     for token in torch.randint(4, V, (150, 1)):
-        (lean, states[0]), (plain, states[1]) = (e.step(token, s) for e, s in zip(steps, states, strict=True))
-    torch.testing.assert_close(lean, plain, rtol=1e-4, atol=1e-4)
+        found = [each.step(token, state) for each, state in zip(steps, states, strict=True)]
+        states = [state for _, state in found]
+    (plain, _), *others = found
+    for other, _ in others:
+        torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_parts_keep_to_their_modules(name: str) -> None:
-    assert not fits(model_of(dict(OTHERS[name])))
+    assert not can_step(model_of(dict(OTHERS[name])))
 
 
 def test_who_listens_is_told() -> None:
     model = model_of({})
+    quick = Quick(model)
     with capture(model):
-        assert not fits(model)
-    assert fits(model)
+        assert not can_step(model)
+        assert not can_read(model)
+        assert not quick.holds()
+    assert can_step(model)
+    assert can_read(model)
+    assert quick.holds()
+
+
+def added_to(model: Model) -> None:
+    with torch.no_grad():
+        linear_of(model).weight.add_(1.0)
+
+
+def replaced_in(model: Model) -> None:
+    linear_of(model).weight = nn.Parameter(linear_of(model).weight.detach().clone())
+
+
+def stepped(model: Model) -> None:
+    optimizer = adamw(model.parameters())
+    model.head.log_probs(torch.randn(3, D)).sum().backward()
+    optimizer.step()
+
+
+def linear_of(model: Model) -> nn.Linear:
+    return next(part for part in model.modules() if isinstance(part, nn.Linear))
+
+
+CHANGES: dict[str, Callable[[Model], Any]] = {
+    "added to": added_to,
+    "replaced": replaced_in,
+    "a step of our optimizer": stepped,
+    "other data": lambda model: vector_to_parameters(2 * parameters_to_vector(model.parameters()), model.parameters()),
+    "another type": lambda model: model.double(),
+    "another layer": lambda model: model.decoder.layers.__setitem__(0, copy.deepcopy(model.decoder.layers[0])),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_other_weights_are_seen(name: str) -> None:
+    model = model_of({"decoder": {"depth": 2}})
+    quick = Quick(model)
+    assert quick.holds()
+    CHANGES[name](model)
+    assert not quick.holds()
+
+
+def texts(engine: Any, kind: str = "greedy") -> list[tuple[int, ...]]:
+    decode = resolve(DecodeConfig, [python_layer({"search": kind})]).config
+    return [found[0].ids for found in in_order(engine.find(["a b c", "c", "b b b b"], decode))]
+
+
+def engine_of(model: Model) -> Any:
+    words = Words().learn([" ".join("abcdefghijklmnopqrs")])
+    assert words.size <= V
+    return torch_engine(model, words, words)
+
+
+def test_an_engine_that_is_kept_writes_with_the_weights_there_are() -> None:
+    model = model_of({"head": "linear"})
+    kept = engine_of(model)
+    before = texts(kept)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(torch.randn_like(weight))
+    assert texts(kept) == texts(engine_of(model)) != before
+    with capture(model) as maps:
+        next(kept.find(["a b c"], resolve(DecodeConfig, [python_layer({"search": "greedy"})]).config))
+    assert len(maps)
+
+
+@pytest.mark.parametrize("change", [lambda model: model.bfloat16(), lambda model: model.double()])
+@pytest.mark.parametrize("kind", ["greedy", "beam"])
+def test_other_types_of_weights_write_too(change: Any, kind: str) -> None:
+    assert len(texts(engine_of(change(model_of({}))), kind)) == 3
+
+
+def test_a_model_made_in_inference_mode_writes_too() -> None:
+    with torch.inference_mode():
+        model = model_of({})
+    assert len(texts(engine_of(model))) == 3
+
+
+@torch.inference_mode()
+def test_past_the_learned_places_it_says_so() -> None:
+    model = model_of({"decoder": {"depth": 1, "position": {"kind": "learned", "longest": 5}}})
+    for steps in all_of(model)[1:]:
+        state = steps.start(model.encoder.encode(torch.randint(4, V, (1, 7)), None), 1)
+        for _ in range(5):
+            _, state = steps.step(torch.tensor([5]), state)
+        with pytest.raises(SaccadeError, match="past the 5 learned positions"):
+            steps.step(torch.tensor([5]), state)
+
+
+def test_threads_are_lent_and_given_back() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with at_most_threads(1):
+            assert torch.get_num_threads() == 1
+            with at_most_threads(3):
+                assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_thread_that_comes_while_one_is_lent_does_not_keep_it() -> None:
+    """What a thread sets is the default of threads to come: who finds one must not write one back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    entered, leave = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with at_most_threads(1):
+            entered.set()
+            leave.wait(10)
+
+    try:
+        with at_most_threads(1):
+            late = threading.Thread(target=second)
+            late.start()
+            assert entered.wait(10)
+        leave.set()
+        late.join()
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(torch.get_num_threads).result() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -401,3 +401,16 @@ def test_whole_outputs_are_drawn_as_often_as_they_are_likely() -> None:
     drawn = Counter(best.tokens for (best,) in searched(Sample(), model, [[5]] * draws, [longest] * draws))
     for tokens, p in likely.items():
         assert abs(drawn[tokens] / draws - p) <= 4.5 * math.sqrt(p * (1 - p) / draws) + 1e-9, tokens
+
+
+@pytest.mark.parametrize(
+    ("places", "count"), [(1, 1), (7, 5), (23, 5), (24, 5), (4000, 1), (4000, 5), (4001, 12), (96, 90)]
+)
+def test_the_greatest_are_found_as_topk_finds_them(places: int, count: int) -> None:
+    scores = torch.randn(9, places, generator=torch.Generator().manual_seed(places))
+    scores[:, ::3] = -math.inf
+    found, wanted = loops.top(scores, count), scores.topk(count)
+    assert torch.equal(found[0], wanted.values)
+    there = wanted.values > -math.inf
+    assert torch.equal(found[1][there], wanted.indices[there])
+    assert torch.equal(scores.gather(1, found[1]), found[0])

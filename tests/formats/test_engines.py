@@ -1,5 +1,6 @@
 """`--engine`: the fastest that will do is found, made once, never stale, and needs no torch once it is there."""
 
+import importlib.util
 import io
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 import torch
 
 from formats.small import make_run
-from saccade.api import Run
+from saccade.api import Run, load
+from saccade.errors import ConfigError
+from saccade.formats.export import FORMATS
 from saccade.runs.checkpoints import write_checkpoint
 
 pytest.importorskip("ctranslate2")
@@ -116,6 +119,32 @@ def test_a_damaged_export_is_made_anew(name: str, run: Run, call: Any) -> None:
     assert (code, out) == (0, wanted)
     assert "making" in said
     assert call("translate", path)[2] == "engine: ctranslate2-float32\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "hidden"), [(kind, package) for kind, form in FORMATS.items() for package in form.writes]
+)
+@pytest.mark.parametrize("words", [("export", "--to"), ("translate", "--engine")])
+def test_what_is_not_installed_is_named_with_how_to_install_it(
+    words: tuple[str, str], kind: str, hidden: str, run: Run, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == hidden else found(name, *rest))
+    command, flag = words
+    code, out, said = call(command, run.folder.path, flag, kind)
+    assert (code, out) == (1, "")
+    assert f"{hidden} is not installed: pip install 'saccade[{FORMATS[kind].extra}]'" in said
+
+
+def test_a_run_can_be_opened_with_a_quantization(run: Run) -> None:
+    path = run.folder.path
+    opened = load(path, engine="ctranslate2", quantization="int8")
+    assert len(opened.translate(["ein Haus am See"])) == 1
+    assert (path / "exports/ctranslate2-int8/model.bin").is_file()
+    with pytest.raises(ConfigError, match="quantization: there is no 'int7'; did you mean 'int8'"):
+        load(path, engine="ctranslate2", quantization="int7")
+    with pytest.raises(ConfigError, match='quantization: int8 is for engine = "ctranslate2", got "torch"'):
+        load(path, quantization="int8")
 
 
 def test_where_nothing_can_be_written_torch_does_it(run: Run, call: Any) -> None:

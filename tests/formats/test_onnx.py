@@ -182,18 +182,19 @@ def sources(rows: int, length: int, seed: int) -> Side:
 
 @pytest.mark.parametrize(("rows", "length", "beam"), [(1, 1, 1), (1, 7, 4), (4, 6, 1), (5, 9, 3)])
 def test_steps_of_a_beam_have_the_log_probs_of_torch(case: Case, rows: int, length: int, beam: int) -> None:
-    writer, model = format_onnx.open(case.folder).writer, case.run.model
+    computer: Any = format_onnx.open(case.folder).computer
+    model = case.run.model
     assert model.decoder is not None
     source = sources(rows, length, seed=rows)
     with torch.inference_mode():
         expected = model.decoder.start(model.encoder.encode(source.values, source.keep), rows)
-        state: Any = writer.start(writer.read(source), rows)
+        state: Any = computer.start(computer.read(source), rows)
         spread = torch.arange(rows).repeat_interleave(beam)
         expected, state = select(expected, spread), select(state, spread)
         for step in range(4):
             tokens = torch.randint(4, 13, (expected["at"].shape[0],))
             hidden, expected = model.decoder.step(tokens[:, None], expected)
-            log_probs, state = writer.step(tokens, state)
+            log_probs, state = computer.step(tokens, state)
             assert_near(log_probs, model.head.log_probs(hidden[:, -1]), step)
             stay = torch.arange(rows)[1:] if step == 2 and rows > 1 else torch.arange(rows)  # a sentence is done
             moved = (stay[:, None] * beam + torch.randint(0, beam, (len(stay), beam))).flatten()

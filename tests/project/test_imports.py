@@ -12,6 +12,7 @@ LAYERS = [
     ["places"],
     ["notes"],
     ["data"],
+    ["counting"],
     ["parts"],
     ["models"],
     ["decode", "measures"],

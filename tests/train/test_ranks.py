@@ -1,5 +1,6 @@
 """Several ranks learn what one process learns, lose nothing when one of them is lost, and only the first one writes."""
 
+import gc
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -17,10 +19,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch.distributed import HashStore, TCPStore  # type: ignore[reportPrivateImportUsage]
+from torch.nn.parallel import DistributedDataParallel
 
 from saccade.cli import main
 from saccade.data.batches import Corpus, Position, Share, updates
@@ -57,10 +61,19 @@ def started(recipe: Path, run: Path, *options: str, restarts: int = 0, silence: 
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
+def all_said(process: subprocess.Popen[str]) -> str:
+    """To the end; whoever has not come to one by then never will."""
+    try:
+        return process.communicate(timeout=300)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+
+
 def together(recipe: Path, run: Path, *options: str) -> str:
     """Two ranks to the end; what they said."""
     process = started(recipe, run, *options)
-    said = process.communicate()[1]
+    said = all_said(process)
     assert process.returncode == 0, said
     return said
 
@@ -204,7 +217,7 @@ def test_a_killed_rank_ends_the_job_and_a_restart_ends_with_the_same_bits(
     process = started(recipe_file, run, *flags(HARD), restarts=1)
     wait_for(run / "latest", process)
     os.kill(lead_of(run), signal.SIGKILL)
-    said = process.communicate()[1]
+    said = all_said(process)
     assert process.returncode == 0, said
     assert re.search("^saccade: rank 1: another rank is gone", said, re.MULTILINE), said
     assert re.search("^going on from step", said, re.MULTILINE), said
@@ -222,7 +235,7 @@ def test_a_rank_that_is_stopped_ends_the_job(recipe_file: Path, tmp_path: Path):
     silent = "saccade: rank 1: rank 0 has been silent for 2 seconds"
     assert any(line.startswith(silent) for line in process.stderr)
     os.kill(lead, signal.SIGKILL)  # as torchrun does half a minute later
-    process.communicate()
+    all_said(process)
     assert process.returncode != 0
 
 
@@ -232,7 +245,7 @@ def test_ranks_stop_together_when_torchrun_is_told_to(recipe_file: Path, tmp_pat
     process = started(recipe_file, run, *flags(["train.updates=1000000"]))
     wait_for(run / "latest", process)
     process.send_signal(signal.SIGTERM)
-    said = process.communicate()[1]
+    said = all_said(process)
     step = re.search(r"Saved step ([\d,]+)\. Continue with: the same torchrun command", said)
     assert step, said
     assert (run / "latest").read_text() == f"step-{int(step[1].replace(',', '')):07d}\n"
@@ -304,6 +317,19 @@ def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ranks, "JOIN", timedelta(0))
     with pytest.raises(RunError, match="rank 1, 2 did not come within"):
         ranks._round(HashStore(), 0, 3)
+
+
+def test_the_last_to_let_go_of_a_group_is_not_the_models_wrapper(monkeypatch: pytest.MonkeyPatch):
+    """It would wait for gloo's threads and keep Python's lock from them."""
+    store = TCPStore("localhost", 0, 1, is_master=True)
+    monkeypatch.setattr(ranks, "several", lambda: True)
+    monkeypatch.setattr(ranks, "rendezvous", lambda *_, timeout: [(store, 0, 1)])
+    with ranks.joined():
+        wrapper = DistributedDataParallel(torch.nn.Linear(1, 1))
+        group = weakref.ref(dist.group.WORLD)
+    del wrapper
+    gc.collect()
+    assert group() is not None
 
 
 def test_ranks_draw_apart():

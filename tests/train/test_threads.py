@@ -1,5 +1,7 @@
 """Shares of a batch on threads of their own give the gradients of the whole, and the same bits each time."""
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,12 @@ STILL = {"dropout": {"residual": 0.0, "embedding": 0.0}}
 LIVELY = {"dropout": {"residual": 0.4, "embedding": 0.4, "attention": 0.2, "feed_forward": 0.2}}
 
 
-@pytest.fixture(autouse=True)
-def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=[0, 10_000], ids=["in turn", "each once"])
+def small_shares(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Every test twice: with several shares a thread, and with one. Whether there are several."""
     monkeypatch.setattr(threads, "LEAST", 8)
-    monkeypatch.setattr(threads, "MOST", 24 * DIM)
+    monkeypatch.setattr(threads, "MOST", request.param * DIM)
+    return request.param == 0
 
 
 def model_of(tree: dict[str, Any], writes: bool = True) -> Model:
@@ -89,7 +93,7 @@ def test_the_same_draws_give_the_same_bits_and_others_do_not() -> None:
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_doubles_draw_apart_from_each_other() -> None:
+def test_doubles_draw_apart_from_each_other(small_shares: bool) -> None:
     """Rows that are alike come out unlike, whichever thread had them."""
     model = model_of(STACKED | LIVELY)
     row = [[5, 6, 7, 8]] * 16
@@ -103,7 +107,7 @@ def test_doubles_draw_apart_from_each_other() -> None:
             return loss
 
     SideBySide(model, Listening(), 2, DIM).learn(batch, last=True)
-    assert len(heard) > 2
+    assert len(heard) > 2 if small_shares else len(heard) == 2
     assert len(set(heard)) == len(heard)
 
 
@@ -165,8 +169,29 @@ def test_what_takes_no_part_has_no_gradient() -> None:
     assert found
 
 
+def test_a_thread_that_fails_lets_none_wait() -> None:
+    working = threading.Event()
+
+    class Failing(Translation):
+        def loss(self, model: Model, batch: Batch) -> Any:
+            if batch.rows[0] == 0:
+                working.wait(10)
+                raise FloatingPointError("the first share")
+            working.set()
+            time.sleep(0.2)
+            return super().loss(model, batch)
+
+    learner = SideBySide(model_of(STACKED | STILL), Failing(), 2, DIM)
+    with pytest.raises(FloatingPointError, match="the first share"):
+        learner.learn(batch_of(), last=True)
+    learner.task, rest = Translation(), batch_of()
+    whole = learned(Single(learner.model, Translation()), rest)[1]
+    for name, gradient in learned(learner, rest)[1].items():
+        torch.testing.assert_close(gradient, whole[name], rtol=1e-4, atol=1e-4)
+
+
 def test_a_training_on_two_threads_goes_on_with_the_same_bits(
-    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_shares: bool
 ) -> None:
     def weights(name: str, *stops: int) -> bytes:
         run = tmp_path / name
@@ -178,9 +203,9 @@ def test_a_training_on_two_threads_goes_on_with_the_same_bits(
         return (newest / "weights.safetensors").read_bytes()
 
     shared: list[int] = []
-    monkeypatch.setattr(
-        SideBySide, "_learn", lambda *given, before=SideBySide._learn: shared.append(1) or before(*given)
-    )
+    name = "_learn_in_turn" if small_shares else "_learn"
+    before = getattr(SideBySide, name)
+    monkeypatch.setattr(SideBySide, name, lambda *given: shared.append(1) or before(*given))
     torch.set_num_threads(2)
     try:
         assert weights("stopped", 6, 12) == weights("at once", 12)

@@ -1,1 +1,1 @@
-"""Word alignments: read from attention, learned by counting, and both directions made one."""
+"""Word alignments, read from attention."""

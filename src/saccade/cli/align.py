@@ -68,8 +68,8 @@ def attention(
     for folder in (run, back):
         if folder:
             must_be_run(folder)
-    from saccade.align.symmetrise import SYMMETRISE
     from saccade.api import load
+    from saccade.counting.symmetrise import SYMMETRISE
     from saccade.data.links import pharaoh, turned
 
     pairs = _pairs(src, tgt)
@@ -180,25 +180,26 @@ def count(
         that only one of them has marked as possible (1p2), which is the best guide for training.
     """
     must_exist(src, tgt)
-    from saccade.align.statistical import align as align_by_counting
-    from saccade.align.symmetrise import SYMMETRISE
     from saccade.console import console
-    from saccade.data.links import Gold, marked, pharaoh, turned
+    from saccade.counting.statistical import align as align_one_way
+    from saccade.counting.statistical import align_both_ways
+    from saccade.counting.symmetrise import SYMMETRISE, graded
+    from saccade.data.links import marked, pharaoh, turned
 
     pairs, screen = _pairs(src, tgt), console()
-    sides = [[source.lower().split() for source, _ in pairs], [target.lower().split() for _, target in pairs]]
+    sources, targets = [s.lower().split() for s, _ in pairs], [t.lower().split() for _, t in pairs]
 
-    def learned(name: str, reads: list[list[str]], writes: list[list[str]]) -> "list[Links]":
-        return align_by_counting(reads, writes, report=lambda line: screen.print(f"{name}: {line}", markup=False))
+    def say(line: str) -> None:
+        screen.print(line, markup=False)
 
-    forward = learned("forward", *sides) if symmetrise != "backward" else []
-    backward = [turned(links) for links in learned("backward", *sides[::-1])] if symmetrise != "forward" else []
-    if symmetrise == "graded":
-        _write((marked(Gold(f & b, f | b)) for f, b in zip(forward, backward, strict=True)), output)
-    elif symmetrise in SYMMETRISE:
-        _write((pharaoh(SYMMETRISE[symmetrise](*both)) for both in zip(forward, backward, strict=True)), output)
+    if symmetrise == "forward":
+        _write(map(pharaoh, align_one_way(sources, targets, report=say)), output)
+    elif symmetrise == "backward":
+        _write((pharaoh(turned(links)) for links in align_one_way(targets, sources, report=say)), output)
+    elif symmetrise == "graded":
+        _write((marked(graded(*both)) for both in align_both_ways(sources, targets, say)), output)
     else:
-        _write(map(pharaoh, forward or backward), output)
+        _write((pharaoh(SYMMETRISE[symmetrise](*both)) for both in align_both_ways(sources, targets, say)), output)
 
 
 # ── what the commands share ───────────────────────────────────────────────────────────────────────

@@ -8,7 +8,6 @@ from cyclopts import Parameter
 from saccade.cli.program import Checkpoint, Quantization, UsageError, app, must_be_run
 
 Folder = Annotated[str, Parameter(name=("--output", "-o"))]
-MODULES = {"hf": "marian", "ctranslate2": "ctranslate2", "onnx": "onnx"}
 
 
 @app.command
@@ -37,13 +36,13 @@ def export(
     if quantization and to != "ctranslate2":
         raise UsageError("--quantization is for --to ctranslate2")
     must_be_run(run)
-    import importlib
-
     from saccade.api import load
     from saccade.console import console
     from saccade.errors import RunError
-    from saccade.formats.deployed import EXPORTS, exporting
+    from saccade.formats.deployed import EXPORTS
     from saccade.formats.engines import folder_name
+    from saccade.formats.export import Unfit
+    from saccade.formats.export import export as write
     from saccade.tasks.translation import Translation
 
     loaded = load(run, checkpoint)
@@ -52,18 +51,10 @@ def export(
     folder = Path(output) if output else Path(run) / EXPORTS / folder_name(to, chosen)
     _must_be_free(folder)
     try:
-        module = importlib.import_module(f"saccade.formats.{MODULES[to]}")
-    except ImportError as error:
-        raise UsageError(f"--to {to} needs more packages ({error.name}): pip install 'saccade[{_EXTRA[to]}]'") from None
-    reason = module.why_not(loaded.recipe)
-    if reason:
-        raise RunError(f"{run}: cannot be exported to {to}: {reason}")
-    with exporting(folder.parent):
-        module.write(loaded, folder, *([chosen] if to == "ctranslate2" else []))
+        write(to, loaded, folder, chosen)
+    except Unfit as unfit:
+        raise RunError(f"{run}: cannot be exported to {to}: {unfit}") from None
     console().print(f"wrote {folder}", markup=False)
-
-
-_EXTRA = {"hf": "hub", "ctranslate2": "fast", "onnx": "onnx"}
 
 
 def _must_be_free(folder: Path) -> None:

@@ -193,7 +193,7 @@ class Corpus:
         self._source_at = np.concatenate([[0], np.cumsum(self.source_lengths)])
         self._target_at = np.concatenate([[0], np.cumsum(self.target_lengths)])
         self.layout = layout
-        self._links = links
+        self.links = links
 
     def __len__(self) -> int:
         return len(self.source_lengths)
@@ -220,10 +220,10 @@ class Corpus:
 
     def batch(self, rows: Sequence[int]) -> Batch:
         batch = self.layout(rows, [self.source(row) for row in rows], [self.target(row) for row in rows])
-        if self._links is None:
+        if self.links is None:
             return batch
         places = batch.outputs.values.shape[1], batch.source.values.shape[1]
-        return replace(batch, links=_shares([self._links[row] for row in rows], *places))
+        return replace(batch, links=_shares([self.links[row] for row in rows], *places))
 
 
 def _shares(links: Sequence[np.ndarray], outputs: int, places: int) -> Float[Tensor, "B T S"]:

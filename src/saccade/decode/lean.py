@@ -1,13 +1,15 @@
-"""One step of a Transformer's decoder in as few operations as it can be done with.
+"""A Transformer in as few operations as it can be done with: a source read, and one step of the decoder.
 
 A step of a small model for a few rows is hardly any work: what takes the time is asking for it, module by module. Here
 the usual block is written out over its bare weights: one place at a time, queries, keys and values in one product, the
-scale of the scores folded into it. What it gives is what the modules give, to rounding; a model of other parts keeps to
-its modules.
+scale of the scores folded into it; keys and values of all layers in one tensor, with room for the next; the memory of a
+lone sentence multiplied into the weights that look at it. What it gives is what the modules give, to rounding; a model
+of other parts keeps to its modules.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -23,146 +25,236 @@ from saccade.parts.connections import PostNorm, PreNorm
 from saccade.parts.embeddings import Words
 from saccade.parts.feed_forwards import PlainFeedForward
 from saccade.parts.mixers import MultiHead
-from saccade.parts.mixers.looking import Cache, Remembered
+from saccade.parts.mixers.looking import Remembered
 from saccade.parts.norms import LayerNorm
 from saccade.parts.picks import Soft
 from saccade.parts.positions import Learned, Sinusoidal
 from saccade.parts.scores import Dot, ScaledDot
 from saccade.places import Fixed, Memory, Places
-from saccade.shapes import Float, Int
+from saccade.shapes import Float, Int, Keep, States
 
 Map = Callable[[Tensor], Tensor]
-Row = Float[Tensor, "B D"]  # one place of each hypothesis
+Rows = Float[Tensor, "B D"]  # one place of each hypothesis
+ROOM = 8  # places by which keys and values grow
 
 
-def fits(model: Model) -> bool:
-    """Whether the decoder is made of the parts that are written out here, and nobody listens to them."""
+def can_read(model: Model) -> bool:
+    """Whether the encoder is made of the parts that are written out here, and nobody listens to them."""
+    encoder: Any = model.encoder
+    return type(encoder) is Stacked and type(encoder.stack) is Plain and _fit(encoder, ("self",))
+
+
+def can_step(model: Model) -> bool:
+    """Whether the decoder is."""
     decoder: Any = model.decoder
     if type(decoder) is not Stacked or type(decoder.stack) is not Plain or type(decoder.embedding) is not Words:
         return False
     known = type(decoder.position) in (Sinusoidal, Learned) and type(decoder.close) in (LayerNorm, nn.Identity)
-    unheard = not any(part._ears for part in decoder.modules() if isinstance(part, Part))
-    return known and unheard and all(_fits(block) for block in decoder.layers)
+    return known and _fit(decoder, ("self", "memory"))
 
 
-def _fits(block: nn.Module) -> bool:
-    if type(block) is not Standard or block.mixers != ("self", "memory"):
+def _fit(side: Stacked, mixers: tuple[str, ...]) -> bool:
+    unheard = not any(part._ears for part in side.modules() if isinstance(part, Part))
+    return unheard and all(_fits(block, mixers) for block in side.layers)
+
+
+def _fits(block: nn.Module, mixers: tuple[str, ...]) -> bool:
+    if type(block) is not Standard or block.mixers != mixers:
         return False
-    around = [block.get_submodule(f"around_{name}") for name in ("self", "memory", "feed_forward")]
-    mixers = [block.get_submodule(name) for name in block.mixers]
+    around = [block.get_submodule(f"around_{name}") for name in (*mixers, "feed_forward")]
     return (
         all(type(each) in (PreNorm, PostNorm) and type(each.norm) is LayerNorm for each in around)
-        and all(type(each) is MultiHead and _is_plain(each) for each in mixers)
+        and all(_is_plain(block.get_submodule(name)) for name in mixers)
         and type(block.get_submodule("feed_forward")) is PlainFeedForward
     )
 
 
-def _is_plain(mixer: MultiHead) -> bool:
+def _is_plain(mixer: nn.Module) -> bool:
+    if type(mixer) is not MultiHead or mixer.key.out_features != mixer.value.out_features:
+        return False
     return type(mixer.score) in (Dot, ScaledDot) and type(mixer.pick) is Soft
 
 
-class LeanStep:
-    """The decoder and the head of a model that fits, with their weights as they are now."""
+class LeanRead:
+    """The encoder of a model that can be read like this, with its weights as they are now."""
 
     def __init__(self, model: Model):
-        self._decoder, self._head = cast(Stacked, model.decoder), model.head
+        self._encoder = cast(Stacked, model.encoder)
+        self._layers = [_ReadLayer(cast(Standard, block)) for block in self._encoder.layers]
+
+    def __call__(self, values: Tensor, keep: Keep | None) -> Memory:
+        x, places = self._encoder.embedding(values, keep)
+        x = self._encoder.position.embed(x, places)
+        seen = places.keep[:, None, None] if places.padded else None
+        for layer in self._layers:
+            x = layer(x, seen)
+        x = self._encoder.close(x)
+        return Memory(x, places, self._encoder.pool(x, places))
+
+
+class _ReadLayer:
+    """One block of an encoder."""
+
+    def __init__(self, block: Standard):
+        self._look, self._feed_forward = Look(block.get_submodule("self")), FeedForward(block)
+        self._around = [Around(block.get_submodule(f"around_{name}")) for name in ("self", "feed_forward")]
+
+    def __call__(self, x: States, seen: Tensor | None) -> States:
+        around_look, around_feed_forward = self._around
+        x = around_look.after(x, self._look_around(around_look.before(x), seen))
+        return around_feed_forward.after(x, self._feed_forward(around_feed_forward.before(x)))
+
+    def _look_around(self, x: States, seen: Tensor | None) -> States:
+        look = self._look
+        parts = F.linear(x, look.into, look.into_bias).unflatten(2, (3, look.heads, look.width))
+        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
+        found = F.scaled_dot_product_attention(query, key, value, seen, scale=1.0)
+        return F.linear(found.transpose(1, 2).flatten(2), look.out, look.out_bias)
+
+
+class LeanStep:
+    """The decoder and the head of a model that can step like this, with its weights as they are now. A step writes into
+    the state it is given, so each state is good for one step."""
+
+    def __init__(self, model: Model):
+        self._decoder, self.head = cast(Stacked, model.decoder), model.head
         embedding = cast(Words, self._decoder.embedding)
-        self._table, self._scale = embedding.table.weight, embedding.scale
-        self._layers = [_Layer(cast(Standard, block)) for block in self._decoder.layers]
-        self._close: Map = self._decoder.close
-        self._places = self._places_to(64)
+        self.table, self.scale = embedding.table.weight, embedding.scale
+        self.layers = [StepLayer(cast(Standard, block)) for block in self._decoder.layers]
+        self.close = self._decoder.close
+        self._places = self._places_to(min(32, self._decoder.longest or 32))
 
     def start(self, memory: Memory, rows: int) -> dict[str, Any]:
-        keep = memory.places.keep[:, None, None] if memory.places.padded else None
-        blocks = [cast(Standard, block).start(memory, rows) for block in self._decoder.layers]
-        return {
-            "at": 0,
-            "caches": tuple(block["self"] for block in blocks),
-            "memory": tuple(block["memory"] for block in blocks),
-            "keep": Fixed(keep),
-        }
+        first = self.layers[0].own
+        past = self.table.new_empty(rows, len(self.layers), 2, first.heads, ROOM, first.width)
+        return {"at": 0, "past": past, "memory": tuple(layer.remember(memory) for layer in self.layers)}
 
     def step(self, tokens: Int[Tensor, "B"], state: dict[str, Any]) -> tuple[Float[Tensor, "B V"], dict[str, Any]]:
-        at: int = state["at"]
-        if at >= self._places.shape[0]:
-            self._places = self._places_to(2 * at)
-        x = torch.add(self._places[at], F.embedding(tokens, self._table), alpha=self._scale)
-        caches = []
-        for layer, cache, memory in zip(self._layers, state["caches"], state["memory"], strict=True):
-            x, cache = layer(x, cache, memory.value, state["keep"].value)
-            caches.append(cache)
-        return self._head.log_probs(self._close(x)), state | {"at": at + 1, "caches": tuple(caches)}
+        at, place, past = self.room(state)
+        x = torch.add(place, F.embedding(tokens, self.table), alpha=self.scale)
+        for layer, own, memory in zip(self.layers, past.unbind(1), state["memory"], strict=True):
+            x = layer(x, own, at, memory.value)
+        return self.head.log_probs(self.close(x)), state | {"at": at + 1, "past": past}
+
+    def room(self, state: dict[str, Any]) -> tuple[int, Float[Tensor, "D"], Float[Tensor, "B L 2 H T K"]]:
+        """Which place is next, what the position adds there, and keys and values with room for it."""
+        at, past = state["at"], state["past"]
+        places = self._places  # read once: other threads may step, too
+        if at >= places.shape[0]:
+            self._places = places = self._places_to(at + 1)
+        if at == past.shape[4]:
+            past = F.pad(past, (0, 0, 0, ROOM))
+        return at, places[at], past
 
     def _places_to(self, count: int) -> Float[Tensor, "T D"]:
-        """What the position adds at each of so many places, or as many as there are."""
-        longest = self._decoder.longest or count
-        nothing = self._table.new_zeros(1, min(count, longest), self._table.shape[1])
+        """What the position adds at each of so many places and more, if there are; if not, it says so itself."""
+        longest = self._decoder.longest or 2 * count
+        nothing = self.table.new_zeros(1, max(count, min(2 * count, longest)), self.table.shape[1])
         return self._decoder.position.embed(nothing, Places.of(nothing, None))[0]
 
 
-class _Layer:
-    """One block."""
+class StepLayer:
+    """One block of a decoder."""
 
     def __init__(self, block: Standard):
-        own, memory = (cast(MultiHead, block.get_submodule(name)) for name in ("self", "memory"))
-        feed_forward = cast(PlainFeedForward, block.get_submodule("feed_forward"))
-        self._sums = [_sum(block.get_submodule(f"around_{name}")) for name in ("self", "memory", "feed_forward")]
-        query, bias = _scaled(own)
-        self._into = torch.cat([query, own.key.weight, own.value.weight])
-        self._into_bias = torch.cat([bias, own.key.bias, own.value.bias])
-        self._widths = [own.query.out_features, own.key.out_features, own.value.out_features]
-        self._own_out, self._own_heads = own.out, own.heads
-        self._query, self._query_bias = _scaled(memory)
-        self._memory_out, self._memory_heads = memory.out, memory.heads
-        self._feed_forward: Map = lambda x: feed_forward.out(feed_forward.activation(feed_forward.into(x)))
+        self.own, self.feed_forward = Look(block.get_submodule("self")), FeedForward(block)
+        self._memory = cast(MultiHead, block.get_submodule("memory"))
+        self._at_memory = Look(self._memory)
+        names = ("self", "memory", "feed_forward")
+        self.around = [Around(block.get_submodule(f"around_{name}")) for name in names]
 
-    def __call__(self, x: Row, cache: Cache, memory: Remembered, keep: Tensor | None) -> tuple[Row, Cache]:
-        around_self, around_memory, around_feed_forward = self._sums
-        x, cache = around_self(x, lambda x: self._look_back(x, cache))
-        x, _ = around_memory(x, lambda x: (self._look_at(x, memory, keep), None))
-        x, _ = around_feed_forward(x, lambda x: (self._feed_forward(x), None))
-        return x, cache
+    def remember(self, memory: Memory) -> Fixed:
+        """The hypotheses of a sentence are queries of its one row. One sentence has no padding, and where its places
+        are few it is less work, too, to have done with them what the weights do."""
+        keep = memory.places.keep[:, None, None] if memory.places.padded else None
+        there = cast(Remembered, self._memory.start(memory, 1).value)
+        look = self._at_memory
+        if keep is None and len(there.key) == 1 and look.heads * there.key.shape[2] <= 2 * look.out.shape[0]:
+            return Fixed(LoneMemory(look, there))
+        return Fixed(SharedMemory(there.key, there.value, keep, look))
 
-    def _look_back(self, x: Row, cache: Cache) -> tuple[Row, Cache]:
-        parts = F.linear(x, self._into, self._into_bias).split(self._widths, 1)
-        query, key, value = (part.unflatten(1, (self._own_heads, 1, -1)) for part in parts)
-        cache = cache.grown(key, value)
-        found = F.scaled_dot_product_attention(query, cache.key, cache.value, scale=1.0)
-        return _linear(self._own_out, found.flatten(1)), cache
+    def __call__(self, x: Rows, own: Tensor, at: int, memory: Map) -> Rows:
+        around_own, around_memory, around_feed_forward = self.around
+        x = around_own.after(x, self._look_back(around_own.before(x), own, at))
+        x = around_memory.after(x, memory(around_memory.before(x)))
+        return around_feed_forward.after(x, self.feed_forward(around_feed_forward.before(x)))
 
-    def _look_at(self, x: Row, memory: Remembered, keep: Tensor | None) -> Row:
-        """The hypotheses of a sentence are queries of its one row."""
-        sentences = memory.key.shape[0]
-        query = F.linear(x, self._query, self._query_bias).view(sentences, -1, self._memory_heads, memory.key.shape[3])
-        found = F.scaled_dot_product_attention(query.transpose(1, 2), memory.key, memory.value, keep, scale=1.0)
-        return _linear(self._memory_out, found.transpose(1, 2).reshape(x.shape[0], -1))
+    def _look_back(self, x: Rows, past: Float[Tensor, "B 2 H T K"], at: int) -> Rows:
+        look = self.own
+        parts = F.linear(x, look.into, look.into_bias).view(-1, 3, look.heads, 1, look.width)
+        past[..., at : at + 1, :] = parts[:, 1:]
+        keys, values = past[..., : at + 1, :].unbind(1)
+        found = F.scaled_dot_product_attention(parts[:, 0], keys, values, scale=1.0)
+        return F.linear(found.reshape(x.shape[0], -1), look.out, look.out_bias)
 
 
-Found = tuple[Row, Any]  # a result, and what goes with it
+class Look:
+    """The weights of an attention; what the score does to queries is done to theirs."""
+
+    def __init__(self, part: nn.Module):
+        mixer = cast(MultiHead, part)
+        self.heads, self.width = mixer.heads, mixer.query.out_features // mixer.heads
+        scale = 1 / math.sqrt(self.width) if type(mixer.score) is ScaledDot else 1.0
+        self.query, self.query_bias = mixer.query.weight * scale, mixer.query.bias * scale
+        self.into = torch.cat([self.query, mixer.key.weight, mixer.value.weight])
+        self.into_bias = torch.cat([self.query_bias, mixer.key.bias, mixer.value.bias])
+        self.out, self.out_bias = mixer.out.weight, mixer.out.bias
 
 
-def _sum(around: nn.Module) -> Callable[[Row, Callable[[Row], Found]], Found]:
-    """A connection, of a sublayer that also returns something else."""
-    norm = cast(LayerNorm, around.norm)
-    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+class FeedForward:
+    """The weights of a block's feed-forward, at work."""
 
-    def before(x: Row, sublayer: Callable[[Row], Found]) -> Found:
-        y, beside = sublayer(torch.layer_norm(x, shape, weight, bias, eps))
-        return x + y, beside
+    def __init__(self, block: Standard):
+        part = cast(PlainFeedForward, block.get_submodule("feed_forward"))
+        self.activation: Map = part.activation
+        self.into, self.into_bias = part.into.weight, part.into.bias
+        self.out, self.out_bias = part.out.weight, part.out.bias
 
-    def after(x: Row, sublayer: Callable[[Row], Found]) -> Found:
-        y, beside = sublayer(x)
-        return torch.layer_norm(x + y, shape, weight, bias, eps), beside
-
-    return before if type(around) is PreNorm else after
+    def __call__(self, x: Any) -> Any:
+        return F.linear(self.activation(F.linear(x, self.into, self.into_bias)), self.out, self.out_bias)
 
 
-def _scaled(mixer: MultiHead) -> tuple[Tensor, Tensor]:
-    """Weight and bias of the queries, with what the score does to them."""
-    width = mixer.query.out_features // mixer.heads
-    scale = 1 / math.sqrt(width) if type(mixer.score) is ScaledDot else 1.0
-    return mixer.query.weight * scale, mixer.query.bias * scale
+@dataclass(frozen=True)
+class SharedMemory:
+    """The memory of several sentences, as their hypotheses see it."""
+
+    key: Float[Tensor, "S H P K"]
+    value: Float[Tensor, "S H P K"]
+    keep: Tensor | None
+    look: Look
+
+    def __call__(self, x: Rows) -> Rows:
+        look, sentences = self.look, self.key.shape[0]
+        query = F.linear(x, look.query, look.query_bias).view(sentences, -1, look.heads, look.width)
+        found = F.scaled_dot_product_attention(query.transpose(1, 2), self.key, self.value, self.keep, scale=1.0)
+        return F.linear(found.transpose(1, 2).reshape(x.shape[0], -1), look.out, look.out_bias)
 
 
-def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    return F.linear(x, layer.weight, layer.bias)
+class LoneMemory:
+    """The memory of the only sentence: what a query is multiplied by, and what the weights of its places are."""
+
+    def __init__(self, look: Look, memory: Remembered):
+        by_head = (look.heads, look.width, -1)
+        self.heads, self.bias = look.heads, look.out_bias
+        self.keys = (memory.key[0] @ look.query.view(by_head)).flatten(0, 1)
+        self.key_bias = (memory.key[0] @ look.query_bias.view(by_head)).flatten()
+        self.values = (memory.value[0] @ look.out.t().reshape(by_head)).flatten(0, 1).t()
+
+    def __call__(self, x: Rows) -> Rows:
+        scores = F.linear(x, self.keys, self.key_bias)
+        weights = scores.view(len(x), self.heads, -1).softmax(-1).view(scores.shape)
+        return F.linear(weights, self.values, self.bias)
+
+
+class Around:
+    """A connection: what a sublayer gets, and what becomes of what it gives."""
+
+    def __init__(self, around: nn.Module):
+        self.norm, self.first = cast(LayerNorm, around.norm), type(around) is PreNorm
+        shape, weight, bias, eps = self.norm.normalized_shape, self.norm.weight, self.norm.bias, self.norm.eps
+
+        def normed(x: Tensor) -> Tensor:
+            return torch.layer_norm(x, shape, weight, bias, eps)
+
+        self.before: Map = normed if self.first else lambda x: x
+        self.after: Callable[[Tensor, Tensor], Tensor] = torch.add if self.first else lambda x, y: normed(x + y)

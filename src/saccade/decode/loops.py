@@ -7,6 +7,7 @@ A loop knows of a model only `Writer`, and of its state only `select`.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,7 +34,8 @@ Found = Iterator[tuple[int, list[Hypothesis]]]  # the number of a sentence in th
 
 
 class Writer(Protocol):
-    """What a search needs of a model. A memory is handed on as it came: whoever made it starts from it."""
+    """What a search needs of a model. A memory is handed on as it came: whoever made it starts from it. A state is good
+    for one step, which may write into it."""
 
     def start(self, memory: Any, rows: int) -> Any: ...
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
@@ -47,29 +49,31 @@ def one_by_one(writer: Writer, memory: Any, rules: Rules, names: list[int], choo
     rows = len(names)
     state = writer.start(memory, rows)
     alive = list(range(rows))
-    written = torch.full((rows, 1), START)
+    token = torch.full((rows,), START)
+    written: list[list[int]] = [[] for _ in names]
     log_prob = torch.zeros(rows)
     for step in range(int(rules.longest.max())):
-        log_probs, state = writer.step(written[:, -1], state)
+        log_probs, state = writer.step(token, state)
         log_probs = rules.allowed(log_probs[:, None], step)[:, 0]
         token = choose(log_probs, [names[i] for i in alive], step)
         log_prob = log_prob + log_probs.gather(1, token[:, None])[:, 0]
-        written = torch.cat([written, token[:, None]], 1)
-        ended = [row for row, last in enumerate(token.tolist()) if last == END]
-        for row in ended:
-            total = float(log_prob[row])
-            yield alive[row], [Hypothesis(tuple(written[row, 1:].tolist()), total, total / (step + 1))]
-        if len(ended) == len(alive):
+        for row, (sentence, word) in enumerate(zip(alive, token.tolist(), strict=True)):
+            written[sentence].append(word)
+            if word == END:
+                total = float(log_prob[row])
+                yield sentence, [Hypothesis(tuple(written[sentence]), total, total / (step + 1))]
+        going = [row for row, sentence in enumerate(alive) if written[sentence][-1] != END]
+        if not going:
             return
-        if ended:
-            stay = (token != END).nonzero()[:, 0]
-            alive = [alive[row] for row in stay.tolist()]
+        if len(going) < len(alive):
+            stay = torch.tensor(going)
+            alive = [alive[row] for row in going]
             state, rules = select(state, stay, stay), rules.select(stay)
-            written, log_prob = written[stay], log_prob[stay]
+            token, log_prob = token[stay], log_prob[stay]
 
 
 def likeliest(log_probs: Float[Tensor, "B V"], names: list[int], step: int) -> Int[Tensor, "B"]:
-    return log_probs.argmax(-1)
+    return torch.from_numpy(log_probs.float().numpy().argmax(-1))  # ten times as fast as torch's
 
 
 def draw(search: Sample, log_probs: Float[Tensor, "B V"], names: list[int], step: int) -> Int[Tensor, "B"]:
@@ -130,7 +134,7 @@ class _Beams:
         log_probs, state = self._writer.step(self._written[:, :, -1].flatten(), self._state)
         log_probs = self._rules.allowed(log_probs.unflatten(0, (-1, self._size)), step)
         words = log_probs.shape[-1]
-        score, index = (self._score[:, :, None] + log_probs).flatten(1).topk(self._size)
+        score, index = top(self._score[:, :, None].add(log_probs).flatten(1), self._size)
         parent, token = index // words, index % words
         room = self._size - torch.tensor([taken[row] for row in self._alive])
         score = score.masked_fill(torch.arange(self._size) >= room[:, None], -math.inf)
@@ -159,3 +163,19 @@ class _Beams:
             self._state, self._rules = select(self._state, rows, stay), self._rules.select(stay)
             self._written, self._score = self._written[stay], self._score[stay]
         return not self._alive
+
+
+def top(scores: Float[Tensor, "B N"], count: int) -> tuple[Float[Tensor, "B K"], Int[Tensor, "B K"]]:
+    """The `count` greatest of each row and where they are, as `topk` gives them, but several times as fast: it compares
+    one by one, so the row is first laid in columns, of which only those with the greatest heads can hold them."""
+    depth = _depth(scores.shape[1], count)
+    table = scores.unflatten(1, (depth, -1))
+    columns = table.amax(1).topk(count).indices
+    left, index = table.gather(2, columns[:, None].expand(-1, depth, -1)).flatten(1).topk(count)
+    return left, index // count * table.shape[2] + columns.gather(1, index % count)
+
+
+@lru_cache
+def _depth(places: int, count: int) -> int:
+    """How deep columns are that divide a row without a rest, `count` of them at least."""
+    return max(depth for depth in range(1, 33) if places % depth == 0 and (depth == 1 or places // depth >= count))

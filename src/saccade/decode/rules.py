@@ -11,6 +11,8 @@ from torch import Tensor
 from saccade.data.tokenizers import END, PAD, START
 from saccade.shapes import Float, Int
 
+_NEVER = torch.tensor([PAD, START])
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -33,7 +35,7 @@ class Rules:
 
     def allowed(self, log_probs: Float[Tensor, "B N V"], step: int) -> Float[Tensor, "B N V"]:
         """−∞ for what may not be the token number `step`. What is left keeps its probability."""
-        log_probs[..., PAD] = log_probs[..., START] = -math.inf
+        log_probs.index_fill_(-1, _NEVER, -math.inf)
         if step < self.prefix.shape[1]:
             forced = self.prefix[:, step]
             rows = (forced != PAD).nonzero()[:, 0]

@@ -15,38 +15,46 @@ from saccade.config import build
 from saccade.data.batches import Corpus, Side, by_length
 from saccade.data.tokenizers import END, Tokenizer
 from saccade.decode.engine import EMPTY, Abandoned, DecodeConfig, Output, check_prefixes
-from saccade.decode.lean import LeanStep, fits
+from saccade.decode.lean import LeanRead, LeanStep, can_read, can_step
+from saccade.decode.lone import LoneStep, can_be_alone
 from saccade.decode.loops import Hypothesis, Writer
 from saccade.decode.rules import Rules
 from saccade.decode.search import Search
-from saccade.decode.workers import side_by_side
+from saccade.decode.workers import at_most_threads, side_by_side
 from saccade.errors import RunError
 from saccade.models.assemble import Model
+from saccade.notes import Part
 from saccade.places import Memory
 from saccade.shapes import Float, Int
 
 
 class ReaderWriter(Protocol):
-    """What a search engine needs of whatever computes a model: it reads sources, and then it is a search's Writer.
-    `longest` is how many tokens it can write (None: any number)."""
-
-    @property
-    def longest(self) -> int | None: ...
-    def at_work(self) -> "AbstractContextManager[ReaderWriter]":
-        """Held for as long as there is something to search for; gives the one to search with."""
-        ...
+    """What a search engine needs of whatever computes a model: it reads sources, and then it is a search's Writer."""
 
     def read(self, source: Side) -> Any: ...
     def start(self, memory: Any, rows: int) -> Any: ...
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
 
 
+class Computer(Protocol):
+    """Whatever computes a model. `longest` is how many tokens it can write (None: any number)."""
+
+    @property
+    def longest(self) -> int | None: ...
+    def at_work(self) -> AbstractContextManager[ReaderWriter]:
+        """Held for as long as there is something to search for."""
+        ...
+
+
 class Modules:
-    """The steps of any decoder, module by module."""
+    """Any model, module by module."""
 
     def __init__(self, model: Model):
         assert model.decoder is not None
-        self._decoder, self._head = model.decoder, model.head
+        self._decoder, self._head, self._encode = model.decoder, model.head, model.encoder.encode
+
+    def read(self, source: Side) -> Memory:
+        return self._encode(source.values, source.keep)
 
     def start(self, memory: Memory, rows: int) -> Any:
         return self._decoder.start(memory, rows)
@@ -56,32 +64,69 @@ class Modules:
         return self._head.log_probs(hidden[:, -1]), state
 
 
-class ModelWriter:
-    """A model as an engine and a search see it; `steps` are those of its decoder."""
+class Quick:
+    """A model with as much of it written out as can be, for as long as its parts, weights and listeners stay the same.
+    Some weights are copied; torch counts the changes of a weight, but not those behind its back (into `.data`, or by
+    fused optimizers other than Saccade's)."""
 
-    def __init__(self, model: Model, steps: Writer):
-        self.model, self.start, self.step = model, steps.start, steps.step
+    @torch.inference_mode()
+    def __init__(self, model: Model):
+        self._listens = [(part, part._ears) for part in model.modules() if isinstance(part, Part)]
+        inside = [owner._modules for owner in model.modules()]
+        self._parts = [(table, name, part) for table in inside for name, part in table.items()]
+        tables = [owner._parameters for owner in model.modules()]
+        self._weights = [(table, name, w, _mark(w)) for table in tables for name, w in table.items() if w is not None]
+        encode = LeanRead(model) if can_read(model) else model.encoder.encode
+        steps = _steps_of(model)
+        self._encode, self.start, self.step = encode, steps.start, steps.step
+
+    def read(self, source: Side) -> Memory:
+        return self._encode(source.values, source.keep)
+
+    def holds(self) -> bool:
+        return (
+            all(part._ears is ears for part, ears in self._listens)
+            and all(there[name] is part for there, name, part in self._parts)
+            and all(there[name] is weight and _mark(weight) == mark for there, name, weight, mark in self._weights)
+        )
+
+
+def _steps_of(model: Model) -> Writer:
+    if not can_step(model):
+        return Modules(model)
+    lean = LeanStep(model)
+    return LoneStep(lean) if can_be_alone(lean) else lean
+
+
+def _mark(weight: Tensor) -> tuple[int | None, int, torch.dtype]:
+    """What changes when a weight does."""
+    return None if weight.is_inference() else weight._version, weight.data_ptr(), weight.dtype
+
+
+class OnTorch:
+    """Torch computes the model."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self._quick: Quick | None = None
 
     @property
     def longest(self) -> int | None:
         return self.model.decoder.longest if self.model.decoder else None
 
     @contextmanager
-    def at_work(self) -> "Iterator[ReaderWriter]":
+    def at_work(self) -> Iterator[ReaderWriter]:
         """Nothing is dropped; a model that is being trained is then trained on."""
         was_training = self.model.training
         if was_training:
             self.model.eval()
         try:
-            with torch.inference_mode():
-                writer = ModelWriter(self.model, LeanStep(self.model)) if fits(self.model) else self
-            yield writer
+            if was_training or self._quick is None or not self._quick.holds():
+                self._quick = Quick(self.model)
+            yield self._quick
         finally:
             if was_training:
                 self.model.train()
-
-    def read(self, source: Side) -> Memory:
-        return self.model.encoder.encode(source.values, source.keep)
 
 
 class Watched:
@@ -94,16 +139,16 @@ class Watched:
         if not self._going():
             raise Abandoned
         log_probs, state = self._step(tokens, state)
-        if not bool(log_probs[:, 0].isfinite().all()):  # one is enough: a softmax spreads what is not finite
+        if not math.isfinite(float(log_probs[:, 0].sum())):  # one is enough: a softmax spreads what is not finite
             raise RunError("the model's probabilities are not finite; its weights are of no use")
         return log_probs, state
 
 
 class SearchEngine:
-    """Searches with whatever can read and write, batches side by side."""
+    """Searches with whatever computes a model, batches side by side."""
 
-    def __init__(self, writer: ReaderWriter, source: Tokenizer, target: Tokenizer):
-        self.writer, self.source, self.target = writer, source, target
+    def __init__(self, computer: Computer, source: Tokenizer, target: Tokenizer):
+        self.computer, self.source, self.target = computer, source, target
 
     def find(
         self,
@@ -120,7 +165,7 @@ class SearchEngine:
         full = np.array([row for row, ids in enumerate(encoded) if ids], dtype=np.int64)
         search: Search = build(decode.search, "decode.search")
         batches = [rows.tolist() for rows in by_length(corpus, full, decode.batch_tokens // search.width)]
-        with self.writer.at_work() as writer:  # the longest first, so that no worker is left alone with them
+        with self.computer.at_work() as writer:  # the longest first, so that no worker is left alone with them
             work = partial(self._find_batch, writer, corpus, search=search, decode=decode, first=first, going=going)
             yield from chain.from_iterable(side_by_side(work, batches[::-1]))
 
@@ -136,11 +181,12 @@ class SearchEngine:
         going: Callable[[], bool],
     ) -> list[tuple[int, list[Output]]]:
         source = Side.of([np.append(corpus.source(row), END) for row in rows])
-        places = writer.longest or math.inf
+        places = self.computer.longest or math.inf
         longest = [int(min(decode.ratio * len(corpus.source(row)) + decode.extra + 1, places)) for row in rows]
         rules = Rules.of(longest, [corpus.target(row).tolist() for row in rows])
-        memory = writer.read(source)
-        found = search(Watched(writer, going), memory, rules, [first + row for row in rows])
+        names = [first + row for row in rows]
+        with at_most_threads(len(rows) * search.width):  # two threads would fight over the step of a lone hypothesis
+            found = [*search(Watched(writer, going), writer.read(source), rules, names)]
         return [(rows[i], [self._output(h) for h in best]) for i, best in found]
 
     def _output(self, found: Hypothesis) -> Output:
@@ -150,4 +196,4 @@ class SearchEngine:
 
 def torch_engine(model: Model, source: Tokenizer, target: Tokenizer) -> SearchEngine:
     """Runs any model that Saccade can build."""
-    return SearchEngine(ModelWriter(model, Modules(model)), source, target)
+    return SearchEngine(OnTorch(model), source, target)

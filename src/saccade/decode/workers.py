@@ -3,6 +3,7 @@ them gain little. Two batches at a time, with a thread each, use two cores almos
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -28,3 +29,18 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> Itera
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)  # what a worker sets is also the default of threads yet to come
+
+
+@contextmanager
+def at_most_threads(count: int) -> Iterator[None]:
+    """Torch's operations use no more threads for as long as the block runs. What is set is also the default of threads
+    yet to come; one that finds few enough must not write them back for good."""
+    before = torch.get_num_threads()
+    if before <= count:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from saccade.recipe import Recipe
 
-QUANTIZATIONS = ("float32", "int8")
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
 PLACES = 2048  # sinusoids are written as a table; longer lines are left to torch
 

@@ -1,7 +1,5 @@
 """Engines behind the one contract: `auto` takes the fastest that is installed and can run the model."""
 
-import importlib
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +7,13 @@ from pathlib import Path
 from saccade.config import build
 from saccade.decode.engine import DecodeConfig, Engine
 from saccade.errors import RunError
-from saccade.formats.deployed import EXPORTS, Deployed, Subject, exporting, is_fresh, read_deployed
+from saccade.formats.deployed import EXPORTS, Deployed, Subject, is_fresh, read_deployed
+from saccade.formats.export import FORMATS, Unfit, export, require
 from saccade.runs.marks import Checkpoints
 
 ENGINES = ("auto", "torch", "ctranslate2", "onnx")
+QUANTIZATIONS = ("float32", "int8")  # of CTranslate2
 FASTEST = ("ctranslate2",)  # what `auto` tries before torch
-PACKAGES = {"ctranslate2": ("ctranslate2", "fast"), "onnx": ("onnxruntime", "onnx")}
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,6 @@ class Chosen:
     name: str
     engine: Engine
     decode: DecodeConfig
-
-
-class Unfit(RunError):
-    """An engine that cannot do what is wished."""
 
 
 def choose(wanted: str, wish: Wish) -> Chosen:
@@ -70,9 +65,7 @@ def _on_torch(wish: Wish) -> Chosen:
 
 
 def _deployed(name: str, wish: Wish) -> Chosen:
-    package, extra = PACKAGES[name]
-    if importlib.util.find_spec(package) is None:
-        raise Unfit(f"{package} is not installed: pip install 'saccade[{extra}]'")
+    require(FORMATS[name].runs, FORMATS[name].extra)
     folder = wish.run / EXPORTS / folder_name(name, wish.quantization)
     engine, decode = OPENERS[name](folder, wish)
     return Chosen(folder.name, engine, decode)
@@ -128,14 +121,8 @@ def _read(folder: Path, wish: Wish) -> Deployed | None:
 
 def deploy(kind: str, folder: Path, wish: Wish) -> None:
     """Make the folder that the engine reads."""
-    run, module = wish.load(), importlib.import_module(f"saccade.formats.{kind}")
-    reason = module.why_not(run.recipe)
-    if reason:
-        raise Unfit(reason)
-    options = (wish.quantization,) if kind == "ctranslate2" else ()
+    run = wish.load()
     try:
-        with exporting(folder.parent):
-            wish.say(f"making {folder}: once, for this and every later call")
-            module.write(run, folder, *options)
+        export(kind, run, folder, wish.quantization, wish.say)
     except RunError as error:
         raise Unfit(str(error)) from None

@@ -34,7 +34,6 @@ def why_not(recipe: Recipe) -> str | None:
 
 def write(run: Subject, folder: Path) -> None:
     """All that onnxruntime needs to translate as the run does, in one folder."""
-    _require("onnx", "onnxscript")
     if reason := why_not(run.recipe):
         raise RunError(f"{run.checkpoint}: cannot be exported to ONNX: {reason}")
     try:
@@ -60,21 +59,11 @@ def _save(graph: Any, path: Path, beside: bool) -> None:
     onnx.checker.check_model(path)
 
 
-def _require(*packages: str) -> None:
-    """Refuse before any work if a package is missing."""
-    for package in packages:
-        try:
-            __import__(package)
-        except ImportError as error:
-            raise RunError(f"ONNX needs more packages ({error.name}): pip install 'saccade[onnx]'") from None
-
-
 # ── running ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def open(folder: Path) -> SearchEngine:  # noqa: A001 - the verb of every format
     """The engine of a folder that `write` has written, after every byte of it was checked."""
-    _require("onnxruntime")
     deployed = read_deployed(folder)
     for name in (ENCODER, STEP):
         if name not in read_json(folder / "manifest.json")["files"]:

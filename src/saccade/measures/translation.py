@@ -35,9 +35,14 @@ class Scores:
         return dict(self.__dict__)
 
 
+def _bleu(lowercase: bool = False) -> BLEU:
+    """Without the advice to detokenise: there is text that is published in words, and scored as it is."""
+    return BLEU(lowercase=lowercase, force=True)
+
+
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Cased, detokenised BLEU, as `score` gives it."""
-    return BLEU().corpus_score(hypotheses, [references]).score
+    return _bleu().corpus_score(hypotheses, [references]).score
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -55,7 +60,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], resamples: int =
         raise DataError(f"{len(hypotheses)} translations cannot be scored by {len(references)} references")
     if not references:
         raise DataError("there is nothing to score: the reference is empty")
-    metrics = {"bleu": BLEU(), "chrf": Chrf(), "bleu_lc_tok": BLEU(lowercase=True)}
+    metrics = {"bleu": _bleu(), "chrf": Chrf(), "bleu_lc_tok": _bleu(lowercase=True)}
     resamples = resamples if len(references) > 1 else 1
     results = {
         name: metric.corpus_score(hypotheses, [references], n_bootstrap=resamples) for name, metric in metrics.items()

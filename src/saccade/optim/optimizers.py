@@ -22,7 +22,10 @@ def adamw(
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], betas=betas, eps=eps, fused=True)
+    optimizer = torch.optim.AdamW([g for g in groups if g["params"]], betas=betas, eps=eps, fused=True)
+    # torch 2.13 does not count a fused step as a change, and whoever keeps copies of weights asks for that
+    optimizer.register_step_post_hook(lambda *_: torch.autograd.graph.increment_version(parameters))
+    return optimizer
 
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adamw": adamw}

@@ -20,6 +20,8 @@ from saccade.shapes import Float, Int
 CHUNK = 512  # rows of logits held at a time: 16 MB for 8,000 words, which stays near the cores
 UNLIKELY = 1e-30
 
+Factors = tuple[Tensor, Tensor, Tensor | None]  # logits: the first, times the second turned round, plus the third
+
 
 class Head(Protocol):
     """The contract of a head."""
@@ -112,13 +114,16 @@ class Linear(nn.Module):
         super().__init__()
         self.out = linear(dim, vocabulary, bias)
 
+    def factors(self, hidden: Float[Tensor, "*n D"]) -> Factors:
+        return hidden, self.out.weight, self.out.bias
+
     def log_probs(self, hidden: Float[Tensor, "*n D"]) -> Float[Tensor, "*n V"]:
-        return self.out(hidden).log_softmax(-1)
+        return F.linear(*self.factors(hidden)).log_softmax(-1)
 
     def loss(
         self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], smoothing: float
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "n"]]:
-        return cross_entropy(hidden, self.out.weight, self.out.bias, target, smoothing)
+        return cross_entropy(*self.factors(hidden), target, smoothing)
 
 
 class Tied(nn.Module):
@@ -138,15 +143,16 @@ class Tied(nn.Module):
         self.turned = turned
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
 
+    def factors(self, hidden: Float[Tensor, "*n D"]) -> Factors:
+        return *self.turned(hidden), self.bias
+
     def log_probs(self, hidden: Float[Tensor, "*n D"]) -> Float[Tensor, "*n V"]:
-        folded, rows = self.turned(hidden)
-        return F.linear(folded, rows, self.bias).log_softmax(-1)
+        return F.linear(*self.factors(hidden)).log_softmax(-1)
 
     def loss(
         self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], smoothing: float
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "n"]]:
-        folded, rows = self.turned(hidden)
-        return cross_entropy(folded, rows, self.bias, target, smoothing)
+        return cross_entropy(*self.factors(hidden), target, smoothing)
 
 
 HEADS: dict[str, Callable[..., nn.Module]] = {"tied": Tied, "linear": Linear}

@@ -1,5 +1,7 @@
 """Guided alignment: one head of one attention is told which source words belong to a target word (Chen et al. 2016;
-Garg et al. 2019). The links come with the training data (`links` of the source `pairs`)."""
+Garg et al. 2019). The links come with the training data (`links` of the source `pairs`), or are counted from it.
+
+A model that is told learns to translate much sooner, too: finding out where to look is what takes it longest."""
 
 from collections.abc import Callable, Iterable
 from typing import Annotated, Literal, cast
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from saccade.config import Natural, NotNegative, Slot, nearest
 from saccade.data.batches import Batch, Side
-from saccade.errors import DataError, Refusal
+from saccade.errors import Refusal
 from saccade.models.assemble import Model, attentions_to_source
 from saccade.notes import Part
 from saccade.shapes import Float
@@ -23,10 +25,10 @@ class Unguided:
 
 
 class GuidedHead:
-    """Adds `weight` × the cross-entropy between the given links and where a head looks, at the step whose input (or
-    output) is the word; a word without links should look at the end symbol, one with a link that is only possible as
-    much there as at its link. `attention` is its name in the model, such as decoder.layers.1.memory; "" is the last but
-    one of those that look at the source, or the only one."""
+    """Adds `weight` × the cross-entropy between the links, given or counted, and where a head looks, at the step whose
+    input (or output) is the word; a word without links should look at the end symbol, one with a link that is only
+    possible as much there as at its link. `attention` is its name in the model, such as decoder.layers.1.memory; "" is
+    the last but one of those that look at the source, or the only one."""
 
     name = "guide"
 
@@ -59,8 +61,7 @@ class GuidedHead:
         return path
 
     def cost(self, weights: Float[Tensor, "B H T S"], batch: Batch) -> Float[Tensor, "B T"]:
-        if batch.links is None:
-            raise DataError("task.guide: the training pairs have no word links; give them with data.train.links = FILE")
+        assert batch.links is not None  # `Translation.prepare` sees to it
         links = _or_end(batch.links, batch.source)
         if self.step == "input":  # a word is the input one step after it was the output
             links = F.pad(links, (0, 0, 1, 0))[:, :-1]

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -45,6 +45,9 @@ class Labelling(ABC):
 
     @abstractmethod
     def encode(self, rows: Sequence[Any], codecs: LabelCodecs, longest: int) -> Encoded: ...
+
+    def prepare(self, encoded: Encoded, say: Callable[[str], None]) -> None:
+        del encoded, say  # there is nothing but the labels
 
     @abstractmethod
     def cost(self, model: Model, batch: Batch, smoothing: float) -> Loss: ...

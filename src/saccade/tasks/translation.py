@@ -1,19 +1,22 @@
 """Translation: pairs of texts; the loss is the cost of the next token, the measure is BLEU of real decoding."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
 
 from saccade.config import Rate, build
+from saccade.counting.statistical import align_both_ways
+from saccade.counting.symmetrise import graded
 from saccade.data.batches import WRITTEN, Batch, Corpus, Layout
 from saccade.data.codecs import Codecs
+from saccade.data.links import Gold
 from saccade.data.sources.rows import Pair, Row
 from saccade.data.tokenizers import Kind, Tokenizer
 from saccade.decode.engine import DecodeConfig, in_order
 from saccade.decode.torch_engine import torch_engine
-from saccade.errors import RunError
+from saccade.errors import DataError, RunError
 from saccade.measures.translation import bleu, chrf, exact_match
 from saccade.models.assemble import Model
 from saccade.tasks.guides import GuidedHead, GuideSlot, Unguided
@@ -22,6 +25,7 @@ from saccade.tasks.task import Encoded, Sample, Validation, chosen, file_of, sum
 
 Tokenizers = Codecs[Tokenizer, Tokenizer]
 
+COUNTABLE = 10**9  # source places × target places of all pairs; 8 bytes each
 POSSIBLE = 0.5  # how much of a sure link one that is only possible counts
 
 
@@ -88,6 +92,22 @@ class Translation:
         left_out = {"with an empty side": sum(empty), "too long": sum(long)}
         return Encoded(corpus, tuple(rows[i].place for i in kept), left_out)
 
+    def prepare(self, encoded: Encoded, say: Callable[[str], None]) -> None:
+        """Count which pieces belong together, if a head is to be told and no one has said it."""
+        corpus = encoded.corpus
+        if not self.penalties or corpus.links is not None:
+            return
+        places = int((corpus.source_lengths * corpus.target_lengths).sum())
+        if places > COUNTABLE:
+            raise DataError(
+                f"task.guide: counting which pieces belong together would take {8 * places / 1e9:,.0f} GB; count words "
+                "with `saccade align count --symmetrise graded` in parts and give them with data.train.links = FILE"
+            )
+        rows = range(len(corpus))
+        sides = [corpus.source(row).tolist() for row in rows], [corpus.target(row).tolist() for row in rows]
+        found = align_both_ways(*sides, lambda line: say(f"counting which pieces belong together, {line}"))
+        corpus.links = [_as_array(_trust(graded(*both))) for both in found]
+
     def loss(self, model: Model, batch: Batch) -> Loss:
         return next_token(model, batch, self.smoothing, self.penalties)
 
@@ -115,9 +135,17 @@ def _piece_links(pair: Pair, codecs: Tokenizers) -> np.ndarray:
     """The links [n 3] of a pair between its pieces, and how surely: all of a word's with all of the other's."""
     places = [_places(codecs.source, pair.source), _places(codecs.target, pair.target)]
     assert pair.links is not None
-    trust = dict.fromkeys(pair.links.possible, POSSIBLE) | dict.fromkeys(pair.links.sure, 1.0)
-    linked = [(s, t, much) for (i, j), much in sorted(trust.items()) for s in places[0][i] for t in places[1][j]]
-    return np.array(linked, dtype=np.float32).reshape(-1, 3)
+    return _as_array((s, t, much) for i, j, much in _trust(pair.links) for s in places[0][i] for t in places[1][j])
+
+
+def _trust(links: Gold) -> Iterator[tuple[int, int, float]]:
+    """Each link, and how surely it is one."""
+    trust = dict.fromkeys(links.possible, POSSIBLE) | dict.fromkeys(links.sure, 1.0)
+    return ((*link, much) for link, much in sorted(trust.items()))
+
+
+def _as_array(links: Iterable[tuple[int, int, float]]) -> np.ndarray:
+    return np.array([*links], dtype=np.float32).reshape(-1, 3)
 
 
 def _places(tokenizer: Tokenizer, text: str) -> list[range]:

@@ -102,6 +102,7 @@ def prepare(recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool
         f"{len(train.corpus):,} {task.unit} to train on ({_counted(left_out)}), {len(dev):,} to validate on "
         f"({data['dev'].faults + len(data['dev'].rows) - len(dev):,} bad lines left out); {task.told(codecs)}"
     )
+    task.prepare(train, report.say)
     model = run.model(recipe, codecs)
     learner = learner_of(model, task, recipe.train.ranks, ranks, train.corpus.batch([0]), recipe.model.dim)
     if ranks.count > 1:

@@ -23,6 +23,10 @@ from saccade.training.signals import Interrupted
 JOIN = timedelta(minutes=10)  # in which all ranks must come
 WAIT = timedelta(hours=12)  # for a rank that lives: one may learn a tokenizer or validate while the others wait
 
+# Groups are never let go. If the model's wrapper were the last to hold one, it would wait for gloo's threads while it
+# keeps Python's lock, and such a thread may need that lock to let go of a tensor: both would wait for ever.
+_WORLDS: list[Any] = []
+
 
 class Ranks(Protocol):
     """The contract. `lead` is true of one rank: it alone reads and writes the run's folder, and decides."""
@@ -154,6 +158,7 @@ def joined() -> Iterator[Ranks]:
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
         ours = PrefixStore(name, store)
         dist.init_process_group(backend, store=ours, rank=rank, world_size=count, timeout=WAIT)
+        _WORLDS.append(dist.group.WORLD)
         with Pulse(store, name, rank, count):
             try:
                 yield Together(rank, count, device)

@@ -6,9 +6,13 @@ Threads that share the rows wait once an update; and a share's numbers stay near
 
 import copy
 import math
+import threading
 from collections import Counter
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +27,8 @@ from saccade.tasks.task import Task
 LEAST = 256  # places of a share on its longer side: fewer are not worth a thread
 MOST = 2**18  # numbers of a layer: places × width; more are no faster, and all that a pass remembers takes memory
 
-Gradients = Sequence[Tensor | None]  # one a parameter, or none where it took no part
+Work = TypeVar("Work")
+Result = TypeVar("Result")
 
 
 def can_share(model: Model) -> bool:
@@ -48,27 +53,99 @@ class SideBySide:
     def learn(self, batch: Batch, last: bool) -> Loss:
         threads = max(1, min(len(self._doubles), batch.longer_places // LEAST))
         shares = batch.cut(threads * math.ceil(batch.longer_places / (threads * self._places)))
-        hands = [shares[i::threads] for i in range(min(threads, len(shares)))]
-        doubles = self._doubles[: len(hands)]
-        for double in doubles[1:]:
+        for double in self._doubles[1:threads]:
             _wake(double, self.model.training)
-        found = [*self._pool.map(self._learn, doubles, hands)]
-        for gradients, _ in found:
-            _add(self._parameters, gradients)
-        return _sum([loss for _, loss in found])
+        return _sum(self._each_once(shares) if len(shares) <= threads else self._in_turn(shares, threads))
 
-    def _learn(self, model: Model, shares: Sequence[Batch]) -> tuple[Gradients, Loss]:
-        gradients: Gradients = [None] * len(self._parameters)
+    def _each_once(self, shares: Sequence[Batch]) -> list[Loss]:
+        """Every thread has one share, and keeps its gradients until all are there: so none waits for another."""
+        found = self._all(self._learn, shares)
+        for gradients, _ in found:
+            for parameter, gradient in zip(self._parameters, gradients, strict=True):
+                if gradient is not None:
+                    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        return [loss for _, loss in found]
+
+    def _learn(self, model: Model, share: Batch) -> tuple[Sequence[Tensor | None], Loss]:
+        loss = self.task.loss(model, share)
+        gradients = torch.autograd.grad(loss.total, self._parameters, allow_unused=True)
+        return gradients, Loss(loss.total.detach(), loss.count, loss.shown)
+
+    def _in_turn(self, shares: Sequence[Batch], threads: int) -> list[Loss]:
+        """A wide model, or a large batch: gradients are large or many, and each is added as soon as it is there."""
+        hands = [[*enumerate(shares)][i::threads] for i in range(threads)]
+        self._turns.begin()
+        return [loss for losses in self._all(self._learn_in_turn, hands) for loss in losses]
+
+    def _learn_in_turn(self, model: Model, shares: Sequence[tuple[int, Batch]]) -> list[Loss]:
         losses = []
-        for share in shares:
-            loss = self.task.loss(model, share)
-            new = torch.autograd.grad(loss.total, self._parameters, allow_unused=True)
-            gradients = [_plus(a, b) for a, b in zip(gradients, new, strict=True)]
+        for number, share in shares:
+            with self._turns.of(number):
+                loss = self.task.loss(model, share)
+                loss.total.backward()
             losses.append(Loss(loss.total.detach(), loss.count, loss.shown))
-        return gradients, _sum(losses)
+        return losses
+
+    def _all(self, work: Callable[[Model, Work], Result], given: Sequence[Work]) -> list[Result]:
+        """What every double makes of what it is given. If one fails, the others come to their end first."""
+        doubles = self._doubles[: len(given)]
+        futures = [self._pool.submit(work, *each) for each in zip(doubles, given, strict=True)]
+        wait(futures)
+        return [future.result() for future in futures]
+
+    @cached_property
+    def _turns(self) -> "_Turns":
+        return _Turns(self._parameters)
 
     def gather(self) -> None: ...
     def spread(self) -> None: ...
+
+
+class _Turns:
+    """Every share adds its gradients to those of the parameters as soon as it has them, so that hardly any are kept
+    twice; but to each parameter in the order of the shares, since the order of a sum is in its last bits."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]):
+        self._done = [0] * len(parameters)  # shares that have added theirs
+        self._change = threading.Condition()
+        self._here = threading.local()
+        self._failed = False
+        for index, parameter in enumerate(parameters):
+            parameter.register_hook(partial(self._wait, index))
+            parameter.register_post_accumulate_grad_hook(partial(self._pass_on, index))
+
+    def begin(self) -> None:
+        self._done[:], self._failed = [0] * len(self._done), False
+
+    @contextmanager
+    def of(self, share: int) -> Iterator[None]:
+        """What is added by this thread for as long as the block runs is this share's."""
+        self._here.share = share
+        try:
+            yield
+            for index in range(len(self._done)):
+                if self._done[index] <= share:  # it took no part
+                    self._wait(index)
+                    self._pass_on(index)
+        except BaseException:
+            with self._change:
+                self._failed = True
+                self._change.notify_all()
+            raise
+        finally:
+            self._here.share = None
+
+    def _wait(self, index: int, gradient: Tensor | None = None) -> None:
+        share = getattr(self._here, "share", None)
+        if share is not None and self._done[index] != share:
+            with self._change:
+                self._change.wait_for(lambda: self._failed or self._done[index] == share)
+
+    def _pass_on(self, index: int, parameter: nn.Parameter | None = None) -> None:
+        if getattr(self._here, "share", None) is not None:
+            with self._change:
+                self._done[index] += 1
+                self._change.notify_all()
 
 
 def _double(model: Model) -> Model:
@@ -90,18 +167,6 @@ def _wake(double: Model, training: bool) -> None:
         if isinstance(part, Dropout) and part.generator is not None:
             part.generator.manual_seed(seed)
             return  # they share it
-
-
-def _add(parameters: Sequence[nn.Parameter], gradients: Gradients) -> None:
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.grad = _plus(parameter.grad, gradient)
-
-
-def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    """a + b, in the memory of a; what is not there counts as nothing."""
-    if a is None or b is None:
-        return b if a is None else a
-    return a.add_(b)
 
 
 def _sum(losses: Sequence[Loss]) -> Loss:

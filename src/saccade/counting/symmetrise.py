@@ -3,7 +3,7 @@ only one of them says is added by rules (Och & Ney 2003; Koehn et al. 2005 for t
 
 from collections.abc import Callable, Iterable, Iterator
 
-from saccade.data.links import Links
+from saccade.data.links import Gold, Links
 
 BESIDE = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))  # the diagonal comes last
 
@@ -45,6 +45,11 @@ def grow_diag_final_and(forward: Links, backward: Links) -> Links:
     for link in _in_turn(forward, backward):
         found.add_alone(link)
     return frozenset(found.links)
+
+
+def graded(forward: Links, backward: Links) -> Gold:
+    """All links; sure are those that both directions have."""
+    return Gold(forward & backward, forward | backward)
 
 
 SYMMETRISE: dict[str, Callable[[Links, Links], Links]] = {

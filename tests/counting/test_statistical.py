@@ -8,8 +8,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from saccade.align import hmm, statistical
-from saccade.align.statistical import COMMON, PRIOR, Fertilities, Places, align, hidden_markov, model1
+from saccade.counting import hmm, statistical
+from saccade.counting.statistical import COMMON, PRIOR, Fertilities, Places, align, hidden_markov, model1
 
 PAIRS = [
     ("the house", "das haus"),

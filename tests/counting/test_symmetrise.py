@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.align.symmetrise import SYMMETRISE, grow_diag, grow_diag_final, grow_diag_final_and
+from saccade.counting.symmetrise import SYMMETRISE, grow_diag, grow_diag_final, grow_diag_final_and
 from saccade.data.links import Links
 
 some_links = st.frozensets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from saccade.align import hmm
-from saccade.data.links import Links
+from saccade.counting import hmm
+from saccade.data.links import Links, turned
 
 ROUNDS = 5  # of each model
 PRIOR = 0.001  # of each pair of words that occurs, as if it had been linked that often
@@ -21,7 +21,7 @@ AT_ONCE = 200_000  # places that are worked on together, unless one pair has mor
 MOST = 6  # target words of a source word; more are as many
 COMMON = 3  # the fertility of all words counts as this many uses of each
 
-Sentences = Sequence[Sequence[str]]
+Sentences = Sequence[Sequence[str]] | Sequence[Sequence[int]]  # words, or numbers that stand for them
 
 
 def align(
@@ -41,6 +41,13 @@ def align(
         # equal words of a sentence share their target words until order parts them: only then may they have too many
         jumps = hidden_markov(places, origins, jumps, fertility and number > 1)
     return _links(places, origins, len(sources))
+
+
+def align_both_ways(sources: Sentences, targets: Sentences, report: Callable[[str], None]) -> list[tuple[Links, Links]]:
+    """The links of each pair, learned forward and backward."""
+    forward = align(sources, targets, report=lambda line: report(f"forward: {line}"))
+    backward = align(targets, sources, report=lambda line: report(f"backward: {line}"))
+    return [(one, turned(other)) for one, other in zip(forward, backward, strict=True)]
 
 
 # ── where the places are ──────────────────────────────────────────────────────────────────────────
@@ -83,7 +90,7 @@ class Places:
 
 def _numbered(sentences: Sentences) -> tuple[np.ndarray, np.ndarray, int]:
     """All words as numbers from 1 in one flat array, the length of each sentence, and the first number not in use."""
-    numbers: dict[str, int] = {}
+    numbers: dict[str | int, int] = {}
     words = (numbers.setdefault(word, len(numbers) + 1) for sentence in sentences for word in sentence)
     flat = np.fromiter(words, np.int64)
     return flat, np.fromiter(map(len, sentences), np.int64), len(numbers) + 1
