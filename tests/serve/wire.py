@@ -88,7 +88,11 @@ class Server:
         """Send a request and leave the answer unread."""
         connection = self.connect()
         length = {"Content-Length": str(len(body))} if body or method == "POST" else {}
-        connection.sendall(self.head(method, path, {**length, **(headers or {})}) + body)
+        try:
+            connection.sendall(self.head(method, path, {**length, **(headers or {})}) + body)
+        except OSError:  # the server went away between the two: nobody else would close this end
+            connection.close()
+            raise
         return connection
 
     def ask(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Answer:
