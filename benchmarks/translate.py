@@ -80,10 +80,10 @@ class Transformers:
     """`generate` on the exported folder."""
 
     def __init__(self, folder: Path):
-        from transformers import AutoTokenizer, MarianMTModel
+        from transformers import AutoModelForSeq2SeqLM, MarianTokenizer
 
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        self.model: Any = MarianMTModel.from_pretrained(folder).eval()
+        self.tokenizer: Any = MarianTokenizer.from_pretrained(folder)
+        self.model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
 
     def on(self, cell: Cell) -> Translate:
         import torch

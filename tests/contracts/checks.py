@@ -4,6 +4,7 @@
 on a defect it should catch.
 """
 
+import copy
 import itertools
 import math
 import tomllib
@@ -992,7 +993,7 @@ def check_optimizer(make: Callable[[Any], torch.optim.Optimizer]) -> None:
     """It goes downhill, and all it remembers are tensors, which a checkpoint can hold."""
     torch.manual_seed(0)
     model = nn.Linear(5, 3)
-    optimizer = make(model.parameters())
+    optimizer = make(model)
     x, y = torch.randn(11, 5), torch.randn(11, 3)
     for group in optimizer.param_groups:
         group["lr"] = 0.05
@@ -1008,6 +1009,33 @@ def check_optimizer(make: Callable[[Any], torch.optim.Optimizer]) -> None:
     assert known == {id(p) for p in model.parameters()}, "every weight learns"
     for state in optimizer.state.values():
         assert all(isinstance(value, Tensor) for value in state.values()), "its memory is more than tensors"
+
+
+def check_optimizer_goes_on(make: Callable[[Any], torch.optim.Optimizer]) -> None:
+    """A fresh one that is given the memories back, as a resumed training does, takes the same steps to the bit."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 4), nn.LayerNorm(4), nn.Linear(4, 3))
+    x, y = torch.randn(11, 5), torch.randn(11, 3)
+
+    def learn(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = 0.05
+        for _ in range(3):
+            optimizer.zero_grad()
+            F.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+    first = make(model)
+    learn(model, first)
+    again = copy.deepcopy(model)
+    second = make(again)
+    for old, new in zip(model.parameters(), again.parameters(), strict=True):
+        for key, value in first.state[old].items():
+            second.state[new][key] = value.clone()
+    learn(model, first)
+    learn(again, second)
+    for old, new in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(old, new), "it goes on otherwise"
 
 
 # ── config ────────────────────────────────────────────────────────────────────────────────────────

@@ -76,7 +76,7 @@ SITES: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "data.tokenizer": (TOKENIZERS, {}),
     "task": (TASKS, {}),
     "guide": (GUIDES, {}),
-    "train.optimizer": (OPTIMIZERS, {"parameters": [torch.nn.Parameter(torch.ones(3))]}),
+    "train.optimizer": (OPTIMIZERS, {"model": torch.nn.Linear(3, 3)}),
     "train.schedule": (SCHEDULES, {"updates": 100}),
     "decode.search": (SEARCHES, {}),
     "train.validation.search": (SEARCHES, {}),

@@ -300,7 +300,12 @@ def test_a_schedule_ends_where_it_says(tree: Any) -> None:
 
 @every(OPTIMIZERS)
 def test_an_optimizer_goes_downhill(tree: Any) -> None:
-    checks.check_optimizer(lambda parameters: build(filled(OPTIMIZERS, tree), "optimizer", parameters=parameters))
+    checks.check_optimizer(lambda model: build(filled(OPTIMIZERS, tree), "optimizer", model=model))
+
+
+@every(OPTIMIZERS)
+def test_an_optimizer_goes_on_where_it_was(tree: Any) -> None:
+    checks.check_optimizer_goes_on(lambda model: build(filled(OPTIMIZERS, tree), "optimizer", model=model))
 
 
 @every(OPTIMIZERS)
@@ -310,7 +315,7 @@ def test_weight_decay_shrinks_matrices_and_leaves_vectors_alone(tree: Any) -> No
     layer = shaken(nn.Linear(5, 3))
     before = {name: weight.detach().clone() for name, weight in layer.named_parameters()}
     decaying = filled(OPTIMIZERS, tree | {"weight_decay": 0.5})
-    optimizer = build(decaying, "optimizer", parameters=layer.parameters())
+    optimizer = build(decaying, "optimizer", model=layer)
     for group in optimizer.param_groups:
         group["lr"] = 0.1
     for weight in layer.parameters():

@@ -840,12 +840,31 @@ def test_a_checkpoint_without_biases_is_noticed(monkeypatch: Patch, tmp_path: Pa
 
 def test_an_optimizer_that_leaves_biases_out_is_noticed() -> None:
     with pytest.raises(AssertionError):
-        checks.check_optimizer(lambda weights: torch.optim.AdamW(itertools.islice(weights, 1)))
+        checks.check_optimizer(lambda model: torch.optim.AdamW(itertools.islice(model.parameters(), 1)))
 
 
 def test_an_optimizer_that_remembers_more_than_tensors_is_noticed() -> None:
     with pytest.raises(AssertionError):
-        checks.check_optimizer(Forgetful)
+        checks.check_optimizer(lambda model: Forgetful(model.parameters()))
+
+
+def test_an_optimizer_that_does_not_go_on_is_noticed() -> None:
+    with pytest.raises(AssertionError):
+        checks.check_optimizer_goes_on(Counting)
+
+
+class Counting:
+    """It shrinks its rate by a count of its own, which nobody gives back."""
+
+    def __init__(self, model: nn.Module):
+        self.inner, self.count = torch.optim.AdamW(model.parameters()), 0
+        self.state, self.param_groups, self.zero_grad = self.inner.state, self.inner.param_groups, self.inner.zero_grad
+
+    def step(self) -> None:
+        self.count += 1
+        for group in self.param_groups:
+            group["lr"] /= self.count
+        self.inner.step()
 
 
 class Forgetful(torch.optim.AdamW):

@@ -176,7 +176,7 @@ def replaced_in(model: Model) -> None:
 
 
 def stepped(model: Model) -> None:
-    optimizer = adamw(model.parameters())
+    optimizer = adamw(model)
     model.head.log_probs(torch.randn(3, D)).sum().backward()
     optimizer.step()
 

@@ -44,12 +44,19 @@ MODELS: dict[str, dict[str, Any]] = {
         "model": merged(POST, {"block": {"feed_forward": {"activation": "gelu"}}}),
         "data": {"tokenizer": {"kind": "piece_list", "size": 60}},
     },
+    "pre-norm": {},
+    "pre-norm, unscaled": {
+        "model": {
+            "encoder": {"depth": 1, "embedding": {"scaled": False}},
+            "decoder": {"embedding": {"scaled": False}},
+        }
+    },
 }
 
 
 def exported(run: Run, folder: Path) -> tuple[Any, Any]:
     marian.write(run, folder)
-    return MarianMTModel.from_pretrained(folder).eval(), MarianTokenizer.from_pretrained(folder)
+    return AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), MarianTokenizer.from_pretrained(folder)
 
 
 # ── out ──
@@ -66,6 +73,14 @@ def test_transformers_writes_our_tokens(name: str, tmp_path: Path) -> None:
         found = model.generate(**inputs, max_length=len(outputs[0].ids) + 1, num_beams=1)[0].tolist()
         assert found[1:] == list(outputs[0].ids)
         assert tokenizer.decode(found, skip_special_tokens=True) == outputs[0].text.strip()
+
+
+def test_transformers_finds_every_weight_of_a_pre_norm_model(tmp_path: Path) -> None:
+    marian.write(make_run(tmp_path / "run"), tmp_path / "folder")
+    model, told = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "folder", output_loading_info=True)
+    assert type(model).__name__ == "PegasusForConditionalGeneration"
+    assert not told["missing_keys"]
+    assert not told["unexpected_keys"]
 
 
 def test_the_folder_is_whole_and_a_pipeline_takes_it(tmp_path: Path) -> None:
@@ -104,7 +119,10 @@ def test_the_card_has_front_matter_and_the_scores_of_the_checkpoint(tmp_path: Pa
 
 
 OBSTACLES: dict[str, dict[str, Any]] = {
-    "model.encoder.block.connection: Marian in transformers is post-norm only; train with": {},
+    "model.decoder.block.connection: transformers has one for both sides": {
+        "model": POST | {"decoder": {"block": {"connection": "pre"}}}
+    },
+    "model.shared_embeddings: Pegasus, the pre-norm Marian": {"model": {"shared_embeddings": False}},
     'model.encoder: Marian in transformers knows no "recurrent"': {"model": {"encoder": {"kind": "recurrent"}}},
     'model.encoder.position: Marian in transformers knows no "learned"': {
         "model": POST | {"encoder": {"position": "learned"}}
@@ -167,7 +185,7 @@ def their_folder(folder: Path, options: dict[str, Any]) -> tuple[Any, Any]:
     model.tie_weights()
     model.save_pretrained(folder)
     # read anew: its sinusoids were shaken, too, but are never stored
-    return MarianMTModel.from_pretrained(folder).eval(), MarianTokenizer.from_pretrained(folder)
+    return AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), MarianTokenizer.from_pretrained(folder)
 
 
 def imported(folder: Path, path: Path) -> Run:

@@ -1,7 +1,7 @@
-"""Marian in transformers: a folder that MarianMTModel and MarianTokenizer load, and such a folder as a run.
+"""Marian in transformers: a folder that MarianMTModel and MarianTokenizer load. It is post-norm; a pre-norm model goes
+out as Pegasus, which has the same parts under the same names, and a norm after the last layer.
 
-Both have the same sums in the same order, so nothing is converted: weights change their names, and rows of the
-embedding their order, because our first four ids are fixed.
+Both have our sums in our order, so nothing is converted: weights change their names.
 """
 
 import json
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 WEIGHTS = "model.safetensors"
 PLACES = 1024  # sinusoids that transformers makes; a longer text is refused there
 EPS = 1e-5  # of every norm there
+MARIAN = {"architectures": ["MarianMTModel"], "model_type": "marian"}
+PEGASUS = {"architectures": ["PegasusForConditionalGeneration"], "model_type": "pegasus"}
 ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 LAYER = {  # ours → theirs
     **{f"self.{ours}": f"self_attn.{theirs}" for ours, theirs in ATTENTION.items()},
@@ -40,12 +42,19 @@ READING = {
 
 
 def layer_names(recipe: "Recipe") -> Iterator[tuple[str, str]]:
-    """Every weight of the layers: our name, theirs."""
+    """Every weight of the layers and of the norm that closes them: our name, theirs."""
     for side in ("encoder", "decoder"):
         for number in range(side_of(recipe, side).depth):
             for ours, theirs in (LAYER | (READING if side == "decoder" else {})).items():
                 for kind in ("weight", "bias"):
                     yield f"{side}.layers.{number}.{ours}.{kind}", f"model.{side}.layers.{number}.{theirs}.{kind}"
+        if _is_pre(recipe):
+            for kind in ("weight", "bias"):
+                yield f"{side}.close.{kind}", f"model.{side}.layer_norm.{kind}"
+
+
+def _is_pre(recipe: "Recipe") -> bool:
+    return side_of(recipe, "encoder").connection == "pre"
 
 
 def why_not(recipe: "Recipe") -> str | None:
@@ -55,17 +64,19 @@ def why_not(recipe: "Recipe") -> str | None:
         return found
     encoder, decoder = side_of(recipe, "encoder"), side_of(recipe, "decoder")
     for name, side in (("encoder", encoder), ("decoder", decoder)):
-        if side.connection != "post":
-            return (
-                f"model.{name}.block.connection: Marian in transformers is post-norm only; train with "
-                'model.block.connection = "post", or export --to ctranslate2'
-            )
         if side.eps != EPS:
             return f"model.{name}.block.norm.eps: Marian in transformers has {EPS}; train with that"
     if encoder.activation != decoder.activation:
         return "model.decoder.block.feed_forward.activation: Marian has one for both sides; make it the encoder's"
     if encoder.scaled != decoder.scaled:
         return "model.decoder.embedding.scaled: Marian has one for both sides; make it the encoder's"
+    if encoder.connection != decoder.connection:
+        return "model.decoder.block.connection: transformers has one for both sides; make it the encoder's"
+    if encoder.connection == "pre" and not _is_one_table(recipe):
+        return (
+            "model.shared_embeddings: Pegasus, the pre-norm Marian of transformers, has one table for both sides and "
+            'head; train with model.shared_embeddings = true and model.head = "tied", or export --to ctranslate2'
+        )
     kind = recipe.data.tokenizer.kind  # type: ignore[attr-defined]
     if kind not in ("sentencepiece", "piece_list"):
         return f'data.tokenizer: MarianTokenizer reads sentencepiece, not "{kind}"; export --to ctranslate2'
@@ -98,11 +109,13 @@ def _tensors(run: Subject) -> "dict[str, Tensor]":
     ours, model = run.model.state_dict(), run.model
     tensors = {theirs: ours[name] for name, theirs in layer_names(run.recipe)}
     table = model.decoder.embedding.table.weight
-    if _is_one_table(run):
+    if _is_one_table(run.recipe):
         tensors["model.shared.weight"] = table
     else:
         tensors["model.encoder.embed_tokens.weight"] = model.encoder.embedding.table.weight
         tensors["model.decoder.embed_tokens.weight"] = table
+    if _is_pre(run.recipe):
+        tensors |= {f"model.{side}.embed_positions.weight": _places(table.shape[1]) for side in ("encoder", "decoder")}
     linear = run.recipe.model.head.kind == "linear"  # type: ignore[attr-defined]
     if linear:
         tensors["lm_head.weight"] = model.head.out.weight
@@ -111,16 +124,24 @@ def _tensors(run: Subject) -> "dict[str, Tensor]":
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
-def _is_one_table(run: Subject) -> bool:
+def _places(dim: int) -> "Tensor":
+    """The sinusoids, which Pegasus makes by itself, but calls untrained where a folder has none."""
+    import torch
+
+    from saccade.parts.positions import sinusoid
+
+    return sinusoid(torch.arange(PLACES), dim)
+
+
+def _is_one_table(recipe: "Recipe") -> bool:
     """transformers ties both embeddings to the head, or nothing to anything."""
-    return run.recipe.model.shared_embeddings and run.recipe.model.head.kind == "tied"  # type: ignore[attr-defined]
+    return recipe.model.shared_embeddings and recipe.model.head.kind == "tied"  # type: ignore[attr-defined]
 
 
 def _config(run: Subject) -> dict[str, Any]:
     encoder, decoder = side_of(run.recipe, "encoder"), side_of(run.recipe, "decoder")
     return {
-        "architectures": ["MarianMTModel"],
-        "model_type": "marian",
+        **(PEGASUS if _is_pre(run.recipe) else MARIAN),
         "is_encoder_decoder": True,
         "d_model": run.recipe.model.dim,
         **_side("encoder", encoder),
@@ -131,7 +152,7 @@ def _config(run: Subject) -> dict[str, Any]:
         "max_position_embeddings": PLACES,
         "vocab_size": run.codecs.source.size,
         "decoder_vocab_size": run.codecs.target.size,
-        "share_encoder_decoder_embeddings": _is_one_table(run),
+        "share_encoder_decoder_embeddings": _is_one_table(run.recipe),
         "tie_word_embeddings": run.recipe.model.head.kind == "tied",  # type: ignore[attr-defined]
         "pad_token_id": PAD,
         "eos_token_id": END,

@@ -1,23 +1,48 @@
-"""Optimizers: parameters in, torch optimizer out. Its tensors by parameter name are saved with the run."""
+"""Optimizers: a model in, a torch optimizer for all its weights out. Its tensors by parameter name are saved with the
+run."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated
 
 import torch
 from torch import nn
 
 from saccade.config import NotNegative, Positive, Rate, Slot
+from saccade.errors import Refusal
+from saccade.optim.muon import Muon
 
 
 def adamw(
-    parameters: Iterable[nn.Parameter],
+    model: nn.Module,
     *,
     betas: tuple[Rate, Rate] = (0.9, 0.98),
     eps: Positive = 1e-9,
     weight_decay: NotNegative = 0.0,
 ) -> torch.optim.Optimizer:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019). Vectors (biases, norms) do not decay."""
-    parameters = list(parameters)
+    return _adamw(list(model.parameters()), betas, eps, weight_decay)
+
+
+def muon(
+    model: nn.Module,
+    *,
+    momentum: Rate = 0.95,
+    betas: tuple[Rate, Rate] = (0.9, 0.98),
+    eps: Positive = 1e-9,
+    weight_decay: NotNegative = 0.0,
+) -> torch.optim.Optimizer:
+    """Muon (Jordan et al. 2024) for linear maps between hidden states, AdamW for words, head, norms and biases."""
+    matrices = _hidden_maps(model)
+    if any(hasattr(matrix, "device_mesh") for matrix in matrices):  # DTensors: importing their class takes a second
+        raise Refusal('muon needs whole matrices; give train.ranks = "copied", or take adamw')
+    taken = {id(matrix) for matrix in matrices}
+    rest = _adamw([p for p in model.parameters() if id(p) not in taken], betas, eps, weight_decay)
+    return Muon(matrices, rest, momentum=momentum, weight_decay=weight_decay)
+
+
+def _adamw(
+    parameters: list[nn.Parameter], betas: tuple[float, float], eps: float, weight_decay: float
+) -> torch.optim.Optimizer:
     groups = [
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
@@ -28,6 +53,13 @@ def adamw(
     return optimizer
 
 
-OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adamw": adamw}
+def _hidden_maps(model: nn.Module) -> list[nn.Parameter]:
+    """The matrices of linear layers. Not the head's: what it maps to are words, each with a row of its own."""
+    layers = (part for name, part in model.named_modules() if not name.startswith("head."))
+    linear = {id(part.weight) for part in layers if isinstance(part, nn.Linear)}
+    return [p for p in model.parameters() if id(p) in linear]
+
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adamw": adamw, "muon": muon}
 
 OptimizerSlot = Annotated[Callable[..., torch.optim.Optimizer], Slot(OPTIMIZERS)]

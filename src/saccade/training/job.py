@@ -116,7 +116,7 @@ def prepare(recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool
         ranks=ranks,
         model=model,
         learner=learner,
-        optimizer=build(recipe.train.optimizer, "train.optimizer", parameters=learner.model.parameters()),
+        optimizer=build(recipe.train.optimizer, "train.optimizer", model=learner.model),
         schedule=build(recipe.train.schedule, "train.schedule", updates=recipe.train.updates),
         checksums=sums,
     )
