@@ -45,10 +45,11 @@ MODELS: dict[str, dict[str, Any]] = {
         "data": {"tokenizer": {"kind": "piece_list", "size": 60}},
     },
     "pre-norm": {},
-    "pre-norm, unscaled": {
+    "pre-norm, swish, depths": {
         "model": {
-            "encoder": {"depth": 1, "embedding": {"scaled": False}},
-            "decoder": {"embedding": {"scaled": False}},
+            "block": {"feed_forward": {"activation": "swish"}},
+            "encoder": {"depth": 1},
+            "decoder": {"depth": 3},
         }
     },
 }
