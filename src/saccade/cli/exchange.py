@@ -20,7 +20,7 @@ def export(
     quantization: Quantization | None = None,
     checkpoint: Checkpoint = "auto",
 ) -> None:
-    """Write a run's model for other programs: transformers (as Marian), CTranslate2 or ONNX.
+    """Write a run's model for other programs: transformers (as Marian or Pegasus), CTranslate2 or ONNX.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ def card(run: Subject, name: str) -> str:
             "---",
             "library_name: transformers",
             "pipeline_tag: translation",
-            "tags: [translation, marian, saccade]",
+            "tags: [translation, saccade]",
             *_index(name, split, figures),
             "---",
             "",

@@ -43,14 +43,18 @@ READING = {
 
 def layer_names(recipe: "Recipe") -> Iterator[tuple[str, str]]:
     """Every weight of the layers and of the norm that closes them: our name, theirs."""
-    for side in ("encoder", "decoder"):
+    for ours, theirs in _part_names(recipe):
+        for kind in ("weight", "bias"):
+            yield f"{ours}.{kind}", f"model.{theirs}.{kind}"
+
+
+def _part_names(recipe: "Recipe") -> Iterator[tuple[str, str]]:
+    for side, parts in (("encoder", LAYER), ("decoder", LAYER | READING)):
         for number in range(side_of(recipe, side).depth):
-            for ours, theirs in (LAYER | (READING if side == "decoder" else {})).items():
-                for kind in ("weight", "bias"):
-                    yield f"{side}.layers.{number}.{ours}.{kind}", f"model.{side}.layers.{number}.{theirs}.{kind}"
+            for ours, theirs in parts.items():
+                yield f"{side}.layers.{number}.{ours}", f"{side}.layers.{number}.{theirs}"
         if _is_pre(recipe):
-            for kind in ("weight", "bias"):
-                yield f"{side}.close.{kind}", f"model.{side}.layer_norm.{kind}"
+            yield f"{side}.close", f"{side}.layer_norm"
 
 
 def _is_pre(recipe: "Recipe") -> bool:
