@@ -149,7 +149,8 @@ class Run:
         return [best[0].text for best in self.outputs(texts, self._with_beam(beam))]
 
     def _with_beam(self, beam: int | None) -> DecodeConfig:
-        return search_settings(self.recipe.decode, {"search": {"kind": "beam", "size": beam}} if beam else {})
+        search = {"search": {"kind": "beam", "size": beam}} if beam else {}
+        return search_settings(self.recipe.decode, search | {"scores": False})
 
     def attention(self, text: str, target: str | None = None, *, beam: int | None = None) -> AttentionMaps:
         """What every attention of the model looks at while it reads `text` and writes `target` (or its own choice)."""

@@ -881,7 +881,9 @@ def check_pointwise(part: Callable[[Tensor], Tensor]) -> None:
         close(part(x[row : row + 1, place : place + 1])[0, 0], y[row, place], "a place by itself")
 
 
-def check_head_loss(whole: nn.Module, head: Any, rows: int, words: int, smoothing: float) -> None:
+def check_head_loss(
+    whole: nn.Module, head: Any, rows: int, words: int, smoothing: float, agreement: float = 0.0
+) -> None:
     """The loss is that of the textbook, in value and gradient; each token's cost is without smoothing.
     `whole` holds every weight that the head uses."""
     dice = torch.Generator().manual_seed(rows)
@@ -892,10 +894,12 @@ def check_head_loss(whole: nn.Module, head: Any, rows: int, words: int, smoothin
         whole.zero_grad()
         hidden = start.clone().requires_grad_()
         if own:
-            total, each = head.loss(hidden, target, smoothing)
+            total, each = head.loss(hidden, target, smoothing, agreement)
         else:
             log_probs = head.log_probs(hidden)
             wanted = F.cross_entropy(log_probs, target, reduction="sum", label_smoothing=smoothing)
+            if agreement:
+                wanted = wanted + agreement * apart(log_probs[::2], log_probs[1::2])
             close(total.detach(), wanted.detach(), "the loss", 1e-5)
             close(each, F.nll_loss(log_probs, target, reduction="none").detach(), "each token's cost", 1e-5)
             total = wanted
@@ -907,6 +911,14 @@ def check_head_loss(whole: nn.Module, head: Any, rows: int, words: int, smoothin
         assert (found is None) == (gradient is None), f"{name} hears of the loss, or not"
         if gradient is not None:
             close(found, gradient, f"the gradient of {name}", 1e-5)
+
+
+def apart(first: Tensor, second: Tensor) -> Tensor:
+    """(KL(p‖q) + KL(q‖p)) / 2, summed over rows of log-probabilities."""
+    both = F.kl_div(second, first, reduction="sum", log_target=True) + F.kl_div(
+        first, second, reduction="sum", log_target=True
+    )
+    return both / 2
 
 
 class Largest(TorchDispatchMode):
@@ -939,7 +951,7 @@ class Products(TorchDispatchMode):
         self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += "mm" in str(func)
+        self.count += any(name in str(func) for name in ("mm", "linear"))
         return func(*args, **(kwargs or {}))
 
 

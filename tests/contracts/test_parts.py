@@ -242,6 +242,17 @@ def test_a_head_costs_what_the_textbook_says(
 
 
 @every(HEADS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("rows", [2, 8, 38])
+def test_a_head_draws_two_answers_together(
+    tree: Any, smoothing: float, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("saccade.parts.heads.CHUNK", 8)
+    whole = shaken(Whole(tree, V))
+    checks.check_head_loss(whole, whole.head, rows, V, smoothing, agreement=1.7)
+
+
+@every(HEADS)
 def test_a_head_never_holds_all_logits(tree: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("saccade.parts.heads.CHUNK", 8)
     checks.check_head_memory(Whole(tree, 211).head, 101, 211)

@@ -228,10 +228,10 @@ def remembered(self: Any, x: torch.Tensor, places: Places) -> torch.Tensor:
     return x * self.table[: x.shape[1]]
 
 
-def head_loss(head: str) -> Check:
+def head_loss(head: str, rows: int = 37, agreement: float = 0.0) -> Check:
     def check() -> None:
         whole = HeadAndTable(head)
-        checks.check_head_loss(whole, whole.head, 37, V, 0.1)
+        checks.check_head_loss(whole, whole.head, rows, V, 0.1, agreement)
 
     return check
 
@@ -244,20 +244,28 @@ class HeadAndTable(nn.Module):
         self.head = Tied(turned=self.embedding.turned) if kind == "tied" else Linear(words, D)
 
 
-def all_logits(hidden: Any, weight: Any, bias: Any, target: Any, smoothing: float) -> Any:
+def all_logits(hidden: Any, weight: Any, bias: Any, target: Any, smoothing: float, agreement: float) -> Any:
     logits = F.linear(hidden, weight, bias)
     total = F.cross_entropy(logits, target, reduction="sum", label_smoothing=smoothing)
     return total, F.cross_entropy(logits, target, reduction="none").detach()
 
 
 def unscaled(ctx: Any, *grads: torch.Tensor) -> Any:
-    return (*ctx.saved_tensors, None, None, None)
+    return (*ctx.saved_tensors, None, None, None, None)
 
 
-def last_chunk(hidden: Any, weight: Any, bias: Any, target: Any, smoothing: float) -> Any:
-    first = CROSS_ENTROPY(hidden[:8], weight.detach(), bias, target[:8], smoothing)
-    rest = CROSS_ENTROPY(hidden[8:], weight, bias, target[8:], smoothing)
+def last_chunk(hidden: Any, weight: Any, bias: Any, target: Any, smoothing: float, agreement: float) -> Any:
+    first = CROSS_ENTROPY(hidden[:8], weight.detach(), bias, target[:8], smoothing, agreement)
+    rest = CROSS_ENTROPY(hidden[8:], weight, bias, target[8:], smoothing, agreement)
     return first[0] + rest[0], torch.cat([first[1], rest[1]])
+
+
+def one_way(p: torch.Tensor, q: torch.Tensor, between: torch.Tensor, much: float) -> torch.Tensor:
+    """Only the first of two answers is drawn to the other."""
+    kept = q.clone()
+    found = DRAW_TOGETHER(p, q, between, much)
+    q.copy_(kept)
+    return found
 
 
 def mask(self: Dropout, x: torch.Tensor) -> torch.Tensor:
@@ -276,6 +284,7 @@ def in_use(self: Dropout, x: torch.Tensor) -> torch.Tensor:
 
 
 EMBED, CROSS_ENTROPY = Sinusoidal.embed, heads_module.cross_entropy
+DRAW_TOGETHER = heads_module._draw_together
 IDS = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
 DROPOUT = lambda: checks.check_dropout(Dropout, 0.1)  # noqa: E731
 
@@ -317,8 +326,13 @@ PARTS = [
     ),
     Plant(
         "a head forgets smoothing",
-        patched(heads_module, "cross_entropy", lambda h, w, b, t, s: CROSS_ENTROPY(h, w, b, t, 0.0)),
+        patched(heads_module, "cross_entropy", lambda h, w, b, t, s, a: CROSS_ENTROPY(h, w, b, t, 0.0, a)),
         (head_loss("tied"), head_loss("linear")),
+    ),
+    Plant(
+        "a head draws one of two answers to the other",
+        patched(heads_module, "_draw_together", one_way),
+        (head_loss("tied", 38, 1.7), head_loss("linear", 38, 1.7)),
     ),
     Plant(
         "a head's gradient ignores how the loss was scaled",

@@ -32,12 +32,14 @@ STILL = {"dropout": {"residual": 0.0, "embedding": 0.0}}
 LIVELY = {"dropout": {"residual": 0.4, "embedding": 0.4, "attention": 0.2, "feed_forward": 0.2}}
 
 
-@pytest.fixture(autouse=True, params=[0, 10_000], ids=["in turn", "each once"])
-def small_shares(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Every test twice: with several shares a thread, and with one. Whether there are several."""
+@pytest.fixture(autouse=True, params=["in turn", "apart", "each once"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test three times: with several shares a thread, whose gradients are added in turn or kept apart, and with
+    one."""
     monkeypatch.setattr(threads, "LEAST", 8)
-    monkeypatch.setattr(threads, "MOST", request.param * DIM)
-    return request.param == 0
+    monkeypatch.setattr(threads, "MOST", 10_000 * DIM if request.param == "each once" else 0)
+    monkeypatch.setattr(threads, "LIGHT", 0 if request.param == "in turn" else 2**30)
+    return request.param
 
 
 def model_of(tree: dict[str, Any], writes: bool = True) -> Model:
@@ -93,7 +95,7 @@ def test_the_same_draws_give_the_same_bits_and_others_do_not() -> None:
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_doubles_draw_apart_from_each_other(small_shares: bool) -> None:
+def test_doubles_draw_apart_from_each_other(way: str) -> None:
     """Rows that are alike come out unlike, whichever thread had them."""
     model = model_of(STACKED | LIVELY)
     row = [[5, 6, 7, 8]] * 16
@@ -107,7 +109,7 @@ def test_doubles_draw_apart_from_each_other(small_shares: bool) -> None:
             return loss
 
     SideBySide(model, Listening(), 2, DIM).learn(batch, last=True)
-    assert len(heard) > 2 if small_shares else len(heard) == 2
+    assert len(heard) == 2 if way == "each once" else len(heard) > 2
     assert len(set(heard)) == len(heard)
 
 
@@ -191,7 +193,7 @@ def test_a_thread_that_fails_lets_none_wait() -> None:
 
 
 def test_a_training_on_two_threads_goes_on_with_the_same_bits(
-    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_shares: bool
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     def weights(name: str, *stops: int) -> bytes:
         run = tmp_path / name
@@ -203,7 +205,7 @@ def test_a_training_on_two_threads_goes_on_with_the_same_bits(
         return (newest / "weights.safetensors").read_bytes()
 
     shared: list[int] = []
-    name = "_learn_in_turn" if small_shares else "_learn"
+    name = "_learn_in_turn" if way == "in turn" else "_learn_apart"
     before = getattr(SideBySide, name)
     monkeypatch.setattr(SideBySide, name, lambda *given: shared.append(1) or before(*given))
     torch.set_num_threads(2)

@@ -48,6 +48,10 @@ class Side:
         whole = keep is None or bool(keep.all())
         return Side(self.values[first:end, :longest].contiguous(), None if whole else keep)
 
+    def twice(self) -> "Side":
+        """All rows, and then once more."""
+        return Side(torch.cat([self.values] * 2), None if self.keep is None else torch.cat([self.keep] * 2))
+
     def to(self, device: torch.device) -> "Side":
         return Side(self.values.to(device), None if self.keep is None else self.keep.to(device))
 
@@ -68,6 +72,13 @@ class Batch:
         inputs = None if self.inputs is None else self.inputs.to(device)
         links = None if self.links is None else self.links.to(device)
         return replace(self, source=self.source.to(device), inputs=inputs, outputs=self.outputs.to(device), links=links)
+
+    def twice(self) -> "Batch":
+        """All rows, and then once more."""
+        inputs = None if self.inputs is None else self.inputs.twice()
+        links = None if self.links is None else torch.cat([self.links] * 2)
+        source, outputs = self.source.twice(), self.outputs.twice()
+        return replace(self, rows=self.rows * 2, source=source, inputs=inputs, outputs=outputs, links=links)
 
     def cut(self, count: int) -> "list[Batch]":
         """At most `count` batches of neighbouring rows with about equal lengths in all, each as wide as it needs."""

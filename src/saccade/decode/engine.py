@@ -13,12 +13,14 @@ from saccade.errors import ConfigError, DataError, Refusal
 
 class DecodeConfig(Config):
     """How outputs are searched for: at most `ratio` × source tokens + `extra` tokens each. `batch_tokens` are padded
-    source tokens × hypotheses that one worker holds at a time."""
+    source tokens × hypotheses that one worker holds at a time. Where nobody asks for `scores`, an engine that is faster
+    without them leaves them out."""
 
     search: SearchSlot = Beam
     ratio: NotNegative = 2.0
     extra: Natural = 10
     batch_tokens: Count = 4096
+    scores: bool = True
 
 
 def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
@@ -33,7 +35,7 @@ def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeCon
 
 @dataclass(frozen=True)
 class Output:
-    """One output: its text, its pieces, its ids (the end included), and how likely it is."""
+    """One output: its text, its pieces, its ids (the end included), and how likely it is (nan: nobody asked)."""
 
     text: str
     pieces: tuple[str, ...]

@@ -29,6 +29,7 @@ from saccade.parts.mixers.looking import Remembered
 from saccade.parts.norms import LayerNorm
 from saccade.parts.picks import Soft
 from saccade.parts.positions import Learned, Sinusoidal
+from saccade.parts.products import linear
 from saccade.parts.scores import Dot, ScaledDot
 from saccade.places import Fixed, Memory, Places
 from saccade.shapes import Float, Int, Keep, States
@@ -106,10 +107,10 @@ class _ReadLayer:
 
     def _look_around(self, x: States, seen: Tensor | None) -> States:
         look = self._look
-        parts = F.linear(x, look.into, look.into_bias).unflatten(2, (3, look.heads, look.width))
+        parts = linear(x, look.into, look.into_bias).unflatten(2, (3, look.heads, look.width))
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
         found = F.scaled_dot_product_attention(query, key, value, seen, scale=1.0)
-        return F.linear(found.transpose(1, 2).flatten(2), look.out, look.out_bias)
+        return linear(found.transpose(1, 2).flatten(2), look.out, look.out_bias)
 
 
 class LeanStep:
@@ -181,11 +182,11 @@ class StepLayer:
 
     def _look_back(self, x: Rows, past: Float[Tensor, "B 2 H T K"], at: int) -> Rows:
         look = self.own
-        parts = F.linear(x, look.into, look.into_bias).view(-1, 3, look.heads, 1, look.width)
+        parts = linear(x, look.into, look.into_bias).view(-1, 3, look.heads, 1, look.width)
         past[..., at : at + 1, :] = parts[:, 1:]
         keys, values = past[..., : at + 1, :].unbind(1)
         found = F.scaled_dot_product_attention(parts[:, 0], keys, values, scale=1.0)
-        return F.linear(found.reshape(x.shape[0], -1), look.out, look.out_bias)
+        return linear(found.reshape(x.shape[0], -1), look.out, look.out_bias)
 
 
 class Look:
@@ -211,7 +212,7 @@ class FeedForward:
         self.out, self.out_bias = part.out.weight, part.out.bias
 
     def __call__(self, x: Any) -> Any:
-        return F.linear(self.activation(F.linear(x, self.into, self.into_bias)), self.out, self.out_bias)
+        return linear(self.activation(linear(x, self.into, self.into_bias)), self.out, self.out_bias)
 
 
 @dataclass(frozen=True)
@@ -225,9 +226,9 @@ class SharedMemory:
 
     def __call__(self, x: Rows) -> Rows:
         look, sentences = self.look, self.key.shape[0]
-        query = F.linear(x, look.query, look.query_bias).view(sentences, -1, look.heads, look.width)
+        query = linear(x, look.query, look.query_bias).view(sentences, -1, look.heads, look.width)
         found = F.scaled_dot_product_attention(query.transpose(1, 2), self.key, self.value, self.keep, scale=1.0)
-        return F.linear(found.transpose(1, 2).reshape(x.shape[0], -1), look.out, look.out_bias)
+        return linear(found.transpose(1, 2).reshape(x.shape[0], -1), look.out, look.out_bias)
 
 
 class LoneMemory:

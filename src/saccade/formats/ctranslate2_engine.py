@@ -182,7 +182,7 @@ class _Work:
             max_decoding_length=longest,
             min_decoding_length=0,
             max_input_length=0,
-            return_scores=True,
+            return_scores=self._decode.scores,  # greedy search has to sum over all words for them
             return_end_token=True,
             suppress_sequences=never,
         )
@@ -192,7 +192,8 @@ class _Work:
         for row, result in zip(rows, results, strict=True):
             found = [tuple([ids[name] for name in names]) for names in result.hypotheses]
             if not self.prefixes and all(self._is_whole(row, tokens) for tokens in found):
-                yield row, [self._output(t, score) for t, score in zip(found, result.scores, strict=True)]
+                scores = map(_checked, result.scores) if self._decode.scores else [math.nan] * len(found)
+                yield row, [self._output(t, score) for t, score in zip(found, scores, strict=True)]
             else:
                 yield row, self._with_care(row, found)
 
@@ -213,7 +214,8 @@ class _Work:
             max_input_length=0,
         )
         costs = zip(bodies, (sum(each.log_probs) for each in scored), strict=True)
-        outputs = [self._output((*body, END), total / (len(body) + 1) ** self._penalty) for body, total in costs]
+        ranked = [((*body, END), _checked(total) / (len(body) + 1) ** self._penalty) for body, total in costs]
+        outputs = [self._output(*each) for each in ranked]
         return sorted(outputs, key=lambda output: -output.score)[: self._best]
 
     def _again(self, row: int) -> list[tuple[int, ...]]:
@@ -222,11 +224,15 @@ class _Work:
         return [tuple([self._engine.ids[name] for name in names]) for names in result.result().hypotheses]
 
     def _output(self, tokens: tuple[int, ...], score: float) -> Output:
-        if not math.isfinite(score):
-            raise RunError("the model's probabilities are not finite; its weights are of no use")
         target = self._engine.target
         log_prob = score * len(tokens) ** self._penalty
         return Output(target.decode(tokens), tuple(target.pieces(tokens)), tokens, log_prob, score)
+
+
+def _checked(score: float) -> float:
+    if not math.isfinite(score):
+        raise RunError("the model's probabilities are not finite; its weights are of no use")
+    return score
 
 
 def cores() -> int:

@@ -5,10 +5,12 @@ import math
 import torch
 from torch import nn
 
+from saccade.parts.products import Linear
+
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
     """A linear map that keeps the variance both ways (Glorot & Bengio 2010), with a bias of zero."""
-    layer = nn.Linear(inputs, outputs, bias=bias)
+    layer = Linear(inputs, outputs, bias=bias)
     nn.init.xavier_uniform_(layer.weight)
     if bias:
         nn.init.zeros_(layer.bias)

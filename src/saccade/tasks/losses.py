@@ -32,6 +32,26 @@ def next_token(model: Model, batch: Batch, smoothing: float, penalties: "Sequenc
     return heard.added_to(Loss(total, target.shape[0], {"cost": float(each.sum())}), each, batch)
 
 
+def next_token_twice(
+    model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]", agreement: float
+) -> Loss:
+    """The mean cost of going through a batch twice, with other draws of dropout, and that much of what the two answers
+    are apart (R-Drop: Liang et al. 2021; half of the sum that they have)."""
+    twice = batch.twice()
+    with extras(model, penalties) as heard:
+        hidden, target = forced_hidden(model, twice)
+    count = target.shape[0] // 2
+    total, each = model.head.loss(beside(hidden), beside(target), smoothing, agreement)
+    each = each.view(count, 2).t().flatten()
+    loss = heard.added_to(Loss(total, count, {"cost": float(each.sum())}), each, twice)
+    return Loss(loss.total / 2, count, {name: cost / 2 for name, cost in loss.shown.items()})
+
+
+def beside(rows: Tensor) -> Tensor:
+    """The rows of the second half, each after its like of the first."""
+    return rows.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
+
+
 def each_place(model: Model, batch: Batch, smoothing: float) -> Loss:
     """The cost of the label of each place that has one."""
     with extras(model) as heard:

@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from saccade.config import Rate, build
+from saccade.config import NotNegative, Rate, build
 from saccade.counting.statistical import align_both_ways
 from saccade.counting.symmetrise import graded
 from saccade.data.batches import WRITTEN, Batch, Corpus, Layout
@@ -20,7 +20,7 @@ from saccade.errors import DataError, RunError
 from saccade.measures.translation import bleu, chrf, exact_match
 from saccade.models.assemble import Model
 from saccade.tasks.guides import GuidedHead, GuideSlot, Unguided
-from saccade.tasks.losses import Loss, next_token
+from saccade.tasks.losses import Loss, next_token, next_token_twice
 from saccade.tasks.task import Encoded, Sample, Validation, chosen, file_of, summed_cost
 
 Tokenizers = Codecs[Tokenizer, Tokenizer]
@@ -30,7 +30,8 @@ POSSIBLE = 0.5  # how much of a sure link one that is only possible counts
 
 
 class Translation:
-    """Raw text in one language → raw text in another."""
+    """Raw text in one language → raw text in another. With `agreement` each pair is gone through twice, with other
+    draws of dropout, and the two answers are drawn to each other so much (R-Drop: Liang et al. 2021)."""
 
     command = "translate"
     rows: tuple[type, ...] = (Pair,)
@@ -41,8 +42,8 @@ class Translation:
     figures: tuple[str, ...] = ("loss", "bleu", "chrf", "exact_match")
     best = "bleu"
 
-    def __init__(self, *, smoothing: Rate = 0.1, guide: GuideSlot = Unguided):
-        self.smoothing, self.guide = smoothing, build(guide, "guide")
+    def __init__(self, *, smoothing: Rate = 0.1, guide: GuideSlot = Unguided, agreement: NotNegative = 0.0):
+        self.smoothing, self.guide, self.agreement = smoothing, build(guide, "guide"), agreement
 
     @property
     def penalties(self) -> tuple[GuidedHead, ...]:
@@ -109,6 +110,8 @@ class Translation:
         corpus.links = [_as_array(_trust(graded(*both))) for both in found]
 
     def loss(self, model: Model, batch: Batch) -> Loss:
+        if self.agreement:
+            return next_token_twice(model, batch, self.smoothing, self.penalties, self.agreement)
         return next_token(model, batch, self.smoothing, self.penalties)
 
     def validate(

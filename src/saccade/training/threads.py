@@ -25,8 +25,10 @@ from saccade.tasks.losses import Loss
 from saccade.tasks.task import Task
 
 LEAST = 256  # places of a share on its longer side: fewer are not worth a thread
-MOST = 2**18  # numbers of a layer: places × width; more are no faster, and all that a pass remembers takes memory
+MOST = 2**17  # numbers of a layer: places × width; more are little faster, and all that a pass remembers takes memory
+LIGHT = 2**23  # weights of a model whose gradients every thread may have for itself
 
+Hand = Sequence[tuple[int, Batch]]  # the shares that a thread is given, with their numbers
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 
@@ -49,37 +51,42 @@ class SideBySide:
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._doubles = [model, *(_double(model) for _ in range(threads - 1))]
         self._pool = ThreadPoolExecutor(threads, "learn", torch.set_num_threads, (1,))
+        self._light = sum(p.numel() for p in self._parameters) <= LIGHT
 
     def learn(self, batch: Batch, last: bool) -> Loss:
         threads = max(1, min(len(self._doubles), batch.longer_places // LEAST))
         shares = batch.cut(threads * math.ceil(batch.longer_places / (threads * self._places)))
         for double in self._doubles[1:threads]:
             _wake(double, self.model.training)
-        return _sum(self._each_once(shares) if len(shares) <= threads else self._in_turn(shares, threads))
+        hands = [[*enumerate(shares)][i::threads] for i in range(threads)]
+        return _sum(self._apart(hands) if self._light or len(shares) <= threads else self._in_turn(hands))
 
-    def _each_once(self, shares: Sequence[Batch]) -> list[Loss]:
-        """Every thread has one share, and keeps its gradients until all are there: so none waits for another."""
-        found = self._all(self._learn, shares)
+    def _apart(self, hands: Sequence[Hand]) -> list[Loss]:
+        """Every thread keeps its gradients until all are there: so none waits for another."""
+        found = self._all(self._learn_apart, hands)
         for gradients, _ in found:
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
-                if gradient is not None:
-                    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
-        return [loss for _, loss in found]
+                parameter.grad = _added(parameter.grad, gradient)
+        return [loss for _, losses in found for loss in losses]
 
-    def _learn(self, model: Model, share: Batch) -> tuple[Sequence[Tensor | None], Loss]:
-        loss = self.task.loss(model, share)
-        gradients = torch.autograd.grad(loss.total, self._parameters, allow_unused=True)
-        return gradients, Loss(loss.total.detach(), loss.count, loss.shown)
+    def _learn_apart(self, model: Model, hand: Hand) -> tuple[Sequence[Tensor | None], list[Loss]]:
+        sums: Sequence[Tensor | None] = [None] * len(self._parameters)
+        losses = []
+        for _, share in hand:
+            loss = self.task.loss(model, share)
+            gradients = torch.autograd.grad(loss.total, self._parameters, allow_unused=True)
+            sums = [_added(known, new) for known, new in zip(sums, gradients, strict=True)]
+            losses.append(Loss(loss.total.detach(), loss.count, loss.shown))
+        return sums, losses
 
-    def _in_turn(self, shares: Sequence[Batch], threads: int) -> list[Loss]:
-        """A wide model, or a large batch: gradients are large or many, and each is added as soon as it is there."""
-        hands = [[*enumerate(shares)][i::threads] for i in range(threads)]
+    def _in_turn(self, hands: Sequence[Hand]) -> list[Loss]:
+        """A wide model: gradients are large, and each is added as soon as it is there."""
         self._turns.begin()
         return [loss for losses in self._all(self._learn_in_turn, hands) for loss in losses]
 
-    def _learn_in_turn(self, model: Model, shares: Sequence[tuple[int, Batch]]) -> list[Loss]:
+    def _learn_in_turn(self, model: Model, hand: Hand) -> list[Loss]:
         losses = []
-        for number, share in shares:
+        for number, share in hand:
             with self._turns.of(number):
                 loss = self.task.loss(model, share)
                 loss.total.backward()
@@ -167,6 +174,10 @@ def _wake(double: Model, training: bool) -> None:
         if isinstance(part, Dropout) and part.generator is not None:
             part.generator.manual_seed(seed)
             return  # they share it
+
+
+def _added(known: Tensor | None, new: Tensor | None) -> Tensor | None:
+    return new if known is None else known if new is None else known.add_(new)
 
 
 def _sum(losses: Sequence[Loss]) -> Loss:
