@@ -50,7 +50,7 @@ def settings(run: Any, cell: Cell) -> DecodeConfig:
     lengths = [len(ids) + 1 for ids in run.codecs.source.encode(cell.sentences)]
     search = {"kind": "beam", "size": cell.beam} if cell.beam > 1 else "greedy"
     room = {"batch_tokens": int(cell.batch * statistics.mean(lengths) * cell.beam) + 1}
-    tree = {**plain(run.recipe.decode), "search": search, "scores": False, **room}  # as `saccade translate` asks
+    tree = {**plain(run.recipe.decode), "search": search, "text_only": True, **room}  # as `saccade translate` asks
     return resolve(DecodeConfig, [python_layer(tree)]).config
 
 

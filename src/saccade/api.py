@@ -150,7 +150,7 @@ class Run:
 
     def _with_beam(self, beam: int | None) -> DecodeConfig:
         search = {"search": {"kind": "beam", "size": beam}} if beam else {}
-        return search_settings(self.recipe.decode, search | {"scores": False})
+        return search_settings(self.recipe.decode, search | {"text_only": True})
 
     def attention(self, text: str, target: str | None = None, *, beam: int | None = None) -> AttentionMaps:
         """What every attention of the model looks at while it reads `text` and writes `target` (or its own choice)."""

@@ -95,7 +95,7 @@ def translate(
         run=Path(run),
         checkpoint=checkpoint,
         load=loaded,
-        settle=lambda decode: search.settings(decode, draws, best, scores=json_),
+        settle=lambda decode: search.settings(decode, draws, best, text_only=not json_),
         forced=bool(prefix or prefixes),
         quantization=quantization or "float32",
         say=lambda text: print(text, file=sys.stderr),

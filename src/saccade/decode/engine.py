@@ -13,14 +13,14 @@ from saccade.errors import ConfigError, DataError, Refusal
 
 class DecodeConfig(Config):
     """How outputs are searched for: at most `ratio` × source tokens + `extra` tokens each. `batch_tokens` are padded
-    source tokens × hypotheses that one worker holds at a time. Where nobody asks for `scores`, an engine that is faster
-    without them leaves them out."""
+    source tokens × hypotheses that one worker holds at a time. `text_only`: nobody asks how likely outputs are, nor of
+    which pieces, and an engine that is faster without may leave it out."""
 
     search: SearchSlot = Beam
     ratio: NotNegative = 2.0
     extra: Natural = 10
     batch_tokens: Count = 4096
-    scores: bool = True
+    text_only: bool = False
 
 
 def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
@@ -35,7 +35,8 @@ def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeCon
 
 @dataclass(frozen=True)
 class Output:
-    """One output: its text, its pieces, its ids (the end included), and how likely it is (nan: nobody asked)."""
+    """One output: its text, its pieces, its ids (the end included), and how likely it is. Where only texts were asked
+    for, there may be no pieces, and nan for what is not known."""
 
     text: str
     pieces: tuple[str, ...]

@@ -12,9 +12,10 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.decode.lean import Around, FeedForward, LeanStep, LoneMemory, SharedMemory, StepLayer
+from saccade.decode.lean import Around, FeedForward, LeanStep, LoneMemory, Look, SharedMemory, StepLayer
 from saccade.parts.heads import Linear, Tied
 from saccade.parts.norms import LayerNorm
 from saccade.places import Fixed, Memory
@@ -63,18 +64,19 @@ class LoneStep:
 
 
 class _Layer:
-    """One block of a decoder."""
+    """One block of a decoder. Norms that come before a product are multiplied into it."""
 
     def __init__(self, layer: StepLayer):
-        self._own, self._feed_forward = layer.own, _feed_forward(layer.feed_forward)
-        self._into, self._out = _times(layer.own.into, layer.own.into_bias), _times(layer.own.out, layer.own.out_bias)
-        self._around = [_Around(around) for around in layer.around]
+        around_own, self._around_memory, around_feed_forward = (_Around(around) for around in layer.around)
+        self._own, part = layer.own, layer.feed_forward
+        self._into, self._out = around_own.times(layer.own.into, layer.own.into_bias), _times_of(layer.own)
+        self._feed_forward = _feed_forward(part, around_feed_forward.times(part.into, part.into_bias))
+        self._after_own, self._after_feed_forward = around_own.after, around_feed_forward.after
 
     def __call__(self, x: Vector, own: np.ndarray, at: int, look: Map) -> Vector:
-        around_own, around_memory, around_feed_forward = self._around
-        x = around_own(x, lambda x: self._look_back(x, own, at))
-        x = around_memory(x, look)
-        return around_feed_forward(x, self._feed_forward)
+        x = self._after_own(x, self._look_back(x, own, at))
+        x = self._around_memory(x, look)
+        return self._after_feed_forward(x, self._feed_forward(x))
 
     def _look_back(self, x: Vector, past: np.ndarray, at: int) -> Vector:
         """`past` has the shape 2 H T K: keys and values."""
@@ -89,9 +91,14 @@ class _Around:
 
     def __init__(self, around: Around):
         self._norm, self._first = _Norm(around.norm), around.first
+        self.after: Callable[[Vector, Vector], Vector] = np.add if self._first else lambda x, y: self._norm(x + y)
 
     def __call__(self, x: Vector, sublayer: Map) -> Vector:
-        return x + sublayer(self._norm(x)) if self._first else self._norm(x + sublayer(x))
+        return self.after(x, sublayer(self._norm(x) if self._first else x))
+
+    def times(self, weight: Tensor, bias: Tensor) -> Map:
+        """The product that a sublayer begins with, of what this lets through to it."""
+        return self._norm.times(weight, bias) if self._first else _times(weight, bias)
 
 
 class _Norm:
@@ -105,9 +112,26 @@ class _Norm:
         x = x - np.add.reduce(x) * self._share
         return x * (self._weight / math.sqrt(x.dot(x) * self._share + self._eps)) + self._bias
 
+    def times(self, weight: Tensor, bias: Tensor) -> Map:
+        """W norm(x) + b, where W has the norm's weights in it, and takes the mean out of x by itself."""
+        weights = _array(weight) * self._weight
+        weights -= weights.mean(1, keepdims=True)
+        added, mean = _array(bias) + _array(weight) @ self._bias, np.full_like(self._weight, self._share)
 
-def _feed_forward(part: FeedForward) -> Map:
-    into, out = _times(part.into, part.into_bias), _times(part.out, part.out_bias)
+        def product(x: Vector) -> Vector:
+            middle = x.dot(mean)
+            found = weights.dot(x)
+            found *= 1 / math.sqrt(max(0.0, x.dot(x) * self._share - middle * middle) + self._eps)
+            found += added
+            return found
+
+        return product
+
+
+def _feed_forward(part: FeedForward, into: Map) -> Map:
+    out = _times(part.out, part.out_bias)
+    if part.activation is F.relu:
+        return lambda x: out(np.maximum(into(x), 0))
     return lambda x: out(part.activation(torch.from_numpy(into(x))).numpy())
 
 
@@ -117,7 +141,7 @@ def _look_at(memory: LoneMemory | SharedMemory) -> Map:
         keys, values = _times(memory.keys, memory.key_bias), _times(memory.values, memory.bias)
         return lambda x: values(_softmax(keys(x).reshape(memory.heads, -1)).ravel())
     look, key, value = memory.look, memory.key.numpy()[0], memory.value.numpy()[0]
-    query, out = _times(look.query, look.query_bias), _times(look.out, look.out_bias)
+    query, out = _times(look.query, look.query_bias), _times_of(look)
     return lambda x: out(_found(query(x).reshape(look.heads, look.width), key, value))
 
 
@@ -139,6 +163,10 @@ def _log_probs(head: Linear | Tied, nothing: Tensor) -> Callable[[Tensor], Tenso
     columns = weight.t().contiguous().t()
     added = weight.new_zeros(len(weight)) if bias is None else bias
     return lambda hidden: torch.addmv(added, columns, head.factors(hidden)[0]).log_softmax(-1)
+
+
+def _times_of(look: Look) -> Map:
+    return _times(look.out, look.out_bias)
 
 
 def _times(weight: Tensor, bias: Tensor) -> Map:

@@ -28,9 +28,9 @@ class Greedy:
     width = 1
 
     def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int]) -> "Found":
-        from saccade.decode.loops import likeliest, one_by_one
+        from saccade.decode.loops import alone, likeliest, one_by_one
 
-        return one_by_one(writer, memory, rules, names, likeliest)
+        return alone(writer, memory, rules) if len(names) == 1 else one_by_one(writer, memory, rules, names, likeliest)
 
 
 class Sample:

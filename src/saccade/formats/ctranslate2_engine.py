@@ -182,7 +182,7 @@ class _Work:
             max_decoding_length=longest,
             min_decoding_length=0,
             max_input_length=0,
-            return_scores=self._decode.scores,  # greedy search has to sum over all words for them
+            return_scores=not self._decode.text_only,  # greedy search has to sum over all words for them
             return_end_token=True,
             suppress_sequences=never,
         )
@@ -192,7 +192,7 @@ class _Work:
         for row, result in zip(rows, results, strict=True):
             found = [tuple([ids[name] for name in names]) for names in result.hypotheses]
             if not self.prefixes and all(self._is_whole(row, tokens) for tokens in found):
-                scores = map(_checked, result.scores) if self._decode.scores else [math.nan] * len(found)
+                scores = [math.nan] * len(found) if self._decode.text_only else map(_checked, result.scores)
                 yield row, [self._output(t, score) for t, score in zip(found, scores, strict=True)]
             else:
                 yield row, self._with_care(row, found)
@@ -208,6 +208,8 @@ class _Work:
         if any(PAD in tokens or START in tokens for tokens in found):
             found = self._again(row)
         bodies = {tokens[: tokens.index(END) if END in tokens else None][:most] for tokens in found}
+        if len(bodies) == 1 and self._decode.text_only:  # nothing to rank
+            return [self._output((*bodies.pop(), END), math.nan)]
         scored = self.translator.score_batch(
             [[self._engine.names[i] for i in self.encoded[row]]] * len(bodies),
             [[self._engine.written[i] for i in body] for body in bodies],
@@ -226,7 +228,8 @@ class _Work:
     def _output(self, tokens: tuple[int, ...], score: float) -> Output:
         target = self._engine.target
         log_prob = score * len(tokens) ** self._penalty
-        return Output(target.decode(tokens), tuple(target.pieces(tokens)), tokens, log_prob, score)
+        pieces = () if self._decode.text_only else tuple(target.pieces(tokens))
+        return Output(target.decode(tokens), pieces, tokens, log_prob, score)
 
 
 def _checked(score: float) -> float:
