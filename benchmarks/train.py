@@ -7,9 +7,11 @@ DIR holds Multi30k: train.en.gz, train.de.gz, val.en.gz, val.de.gz. All systems 
 tokens, the same sizes, loss, clipping and AdamW. Each lives in a process of its own; they take turns, so that a slow
 minute of the machine hits all of them, and the medians of the ratios within a round are given.
 
-The limit runs every product of an update (forward, and both of backward) at the model's own shapes, real tokens only,
-into memory that is there already: with all threads on each product, or a thread for each part of the batch, whichever
-is faster. No program that multiplies with this library can be faster.
+The limit runs every product of an update (forward, and both of backward) at the model's own shapes, real tokens only:
+with all threads on each product, or a thread for each part of the batch, whichever is faster. There are two of them.
+That of torch.mm, into memory that is there already, is what no program can pass that multiplies as torch does by
+itself, as both peers do. The other multiplies with oneDNN where Saccade does (`parts/products.py`), and is the same
+where it does not.
 
 Memory is what the process grows by over its size before the first update, at its peak over the largest batches.
 """
@@ -32,6 +34,7 @@ from peers.transformer_loops import Marian, Sizes, TorchTransformer, train_step
 from torch import Tensor
 
 from saccade.data.batches import Batch, Position, updates
+from saccade.parts import products
 from saccade.recipe import Recipe, recipe_of
 from saccade.runs.folder import RunFolder
 from saccade.training.dry_run import largest_batch
@@ -40,7 +43,7 @@ from saccade.training.loop import update
 from saccade.training.progress import Silent
 from saccade.training.state import State
 
-SYSTEMS = ("saccade", "marian", "nn_transformer", "limit")
+SYSTEMS = ("saccade", "marian", "nn_transformer", "torch_limit", "limit")
 SMOOTHING, CLIP = 0.1, 1.0
 CHUNKS = (512, 1024, 2048, 4096)  # rows of the output product that the limit tries; the fastest counts
 
@@ -94,10 +97,10 @@ def peer_step(job: Job, peer: Callable[[Sizes], torch.nn.Module]) -> Step:
 
 
 class Products:
-    """All matrix products of an update, in memory that is there already."""
+    """All matrix products of an update, in memory that is there already, by torch.mm or as Saccade multiplies."""
 
-    def __init__(self, sizes: Sizes):
-        self.sizes = sizes
+    def __init__(self, sizes: Sizes, as_saccade: bool):
+        self.sizes, self._as_saccade = sizes, as_saccade and products.wide()
         self._memory: dict[tuple[str, int], Tensor] = {}
         self._chunk = min(CHUNKS, key=lambda chunk: timed(lambda: self.output(4096, chunk)))
 
@@ -124,6 +127,13 @@ class Products:
 
     def linear(self, rows: int, inputs: int, outputs: int) -> None:
         """y = x W, then the gradients of x and W."""
+        if self._as_saccade:
+            rows = products.rounded(rows)
+            x, turned, y = self.of("x", rows, inputs), self.of("w", outputs, inputs), self.of("y", rows, outputs)
+            products.times(x, turned)
+            products.times(y, turned.t())
+            products.times(*(y.t(), x.t()) if outputs <= inputs else (x.t(), y.t()))
+            return
         x, weight, y = self.of("x", rows, inputs), self.of("w", inputs, outputs), self.of("y", rows, outputs)
         torch.mm(x, weight, out=y)
         torch.mm(y, weight.T, out=x)
@@ -156,11 +166,11 @@ class Products:
 class Limit:
     """The products of an update in the faster of two ways: all threads on each, or a thread for each part."""
 
-    def __init__(self, sizes: Sizes):
+    def __init__(self, sizes: Sizes, as_saccade: bool):
         threads = torch.get_num_threads()
-        self._whole = Products(sizes)
+        self._whole = Products(sizes, as_saccade)
         self._pool = ThreadPoolExecutor(threads, "limit", torch.set_num_threads, (1,))
-        self._parts = [*self._pool.map(lambda _: Products(sizes), range(threads))]
+        self._parts = [*self._pool.map(lambda _: Products(sizes, as_saccade), range(threads))]
         self._faster: Step | None = None
 
     def __call__(self, batch: Batch) -> None:
@@ -169,7 +179,7 @@ class Limit:
         self._faster(batch)
 
     def _side_by_side(self, batch: Batch) -> None:
-        for _ in self._pool.map(lambda products, part: products(part), self._parts, batch.cut(len(self._parts))):
+        for _ in self._pool.map(lambda each, part: each(part), self._parts, batch.cut(len(self._parts))):
             pass  # an error would be raised here
 
 
@@ -194,7 +204,8 @@ def worker(system: str, size: str, folder: Path, scratch: Path) -> None:
         "saccade": lambda: saccade_step(job),
         "marian": lambda: peer_step(job, Marian),
         "nn_transformer": lambda: peer_step(job, TorchTransformer),
-        "limit": lambda: Limit(sizes(job)),
+        "torch_limit": lambda: Limit(sizes(job), as_saccade=False),
+        "limit": lambda: Limit(sizes(job), as_saccade=True),
     }
     step = steps[system]()
     Path("/proc/self/clear_refs").write_text("5")  # the peak so far was that of learning the tokenizer
@@ -286,9 +297,11 @@ def result(speeds: dict[str, list[float]], peaks: dict[str, dict[str, float]]) -
         "marian_tokens_per_second": statistics.median(speeds["marian"]),
         "nn_transformer_tokens_per_second": statistics.median(speeds["nn_transformer"]),
         "limit_tokens_per_second": statistics.median(speeds["limit"]),
+        "torch_limit_tokens_per_second": statistics.median(speeds["torch_limit"]),
         "ratio_to_marian": ratio("marian"),
         "ratio_to_nn_transformer": ratio("nn_transformer"),
         "share_of_limit": ratio("limit"),
+        "share_of_torch_limit": ratio("torch_limit"),
         "peak_memory_mb": grown["saccade"],
         "marian_peak_memory_mb": grown["marian"],
         "peak_memory_ratio": grown["saccade"] / grown["marian"],
@@ -302,6 +315,8 @@ def lines(size: str, found: dict[str, float]) -> Iterator[str]:
     torch_speed = found["nn_transformer_tokens_per_second"]
     yield f"  {found['ratio_to_nn_transformer']:.2f} × nn.Transformer ({torch_speed:,.0f})"
     yield f"  {found['share_of_limit']:.0%} of the limit ({found['limit_tokens_per_second']:,.0f})"
+    torch_limit = found["torch_limit_tokens_per_second"]
+    yield f"  {found['share_of_torch_limit']:.0%} of the limit of torch.mm ({torch_limit:,.0f})"
     yield (
         f"  memory of an update {found['peak_memory_mb']:,.0f} MB, {found['peak_memory_ratio']:.2f} of Marian's; "
         f"of the whole process {found['peak_process_ratio']:.2f}"
