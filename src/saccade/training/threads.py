@@ -25,7 +25,7 @@ from saccade.tasks.losses import Loss
 from saccade.tasks.task import Task
 
 LEAST = 256  # places of a share on its longer side: fewer are not worth a thread
-MOST = 3 * 2**15  # numbers of a layer: places × width; more are little faster, and all that a pass remembers takes memory
+MOST = 3 * 2**15  # numbers of a layer: places × width; more are little faster, and what a pass remembers takes memory
 LIGHT = 2**23  # weights of a model whose gradients every thread may have for itself
 
 Hand = Sequence[tuple[int, Batch]]  # the shares that a thread is given, with their numbers
