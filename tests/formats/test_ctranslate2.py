@@ -47,6 +47,17 @@ def search(run: Run, **changes: Any) -> DecodeConfig:
     return search_settings(run.recipe.decode, changes)
 
 
+@pytest.mark.parametrize("wide", [{}, {"search": {"kind": "beam", "size": 3}}], ids=["greedy", "beam"])
+def test_who_asks_for_text_gets_the_same_text(wide: dict[str, Any], tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    theirs = engine(run, tmp_path / "folder")
+    for length in ({}, {"ratio": 0.3, "extra": 0}):  # cut off, too
+        whole, text = (written(theirs, search(run, text_only=only, **wide, **length)) for only in (False, True))
+        assert [[(o.text, o.ids) for o in each] for each in text] == [[(o.text, o.ids) for o in each] for each in whole]
+        assert all(math.isfinite(o.score) and o.pieces for each in whole for o in each if o.text)
+        assert all(math.isnan(o.score) and not o.pieces for each in text for o in each if o.text)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_greedy_outputs_are_those_of_torch(name: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", **MODELS[name])
