@@ -34,6 +34,8 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=5)
     given = parser.parse_args()
     sources, targets = [*file_lines(given.source)], [*file_lines(given.target)]
+    if len(sources) != len(targets):
+        parser.error(f"{given.source} has {len(sources):,} lines and {given.target} {len(targets):,}")
     ways = zip(targets, *(said_by(run, sources, given.beam) for run in given.runs), strict=True)
     pairs = [(source, text) for source, texts in zip(sources, ways, strict=True) for text in dict.fromkeys(texts)]
     given.folder.mkdir(parents=True, exist_ok=True)

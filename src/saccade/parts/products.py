@@ -18,7 +18,7 @@ FEW_ROWS, FEW_PRODUCTS = 16, 1 << 21  # fewer are not worth asking oneDNN
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x Wᵀ + b, as F.linear gives it."""
+    """x Wᵀ + b, as F.linear gives it; but where oneDNN multiplies, gradients cannot be differentiated once more."""
     if not _worth_it(x, weight):
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
