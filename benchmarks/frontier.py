@@ -76,22 +76,17 @@ def draw(found: dict[str, Any], picture: Path) -> None:
 
     figure, axes = pyplot.subplots(1, len(BATCHES), figsize=(11, 4.6), sharey=True, layout="constrained")
     for at, batch in zip(axes, BATCHES, strict=True):
-        for name, row in found["systems"].items():
-            speed = row["sentences_per_second"][str(batch)]
-            at.scatter(speed, row["bleu"], color="C3" if name == FAST else "C0" if "'" not in name else "C7", zorder=3)
-            right = speed > 100 * batch**0.2
+        for number, (name, row) in enumerate(found["systems"].items(), 1):
+            place = row["sentences_per_second"][str(batch)], row["bleu"]
+            color = "C3" if name == FAST else "C7" if "'" in name else "C0"
+            at.scatter(*place, color=color, zorder=3, label=f"{number}  {name}")
             at.annotate(
-                name.replace(", ", ",\n", 1),
-                (speed, row["bleu"]),
-                xytext=(-7 if right else 7, 0),
-                textcoords="offset points",
-                ha="right" if right else "left",
-                va="center",
-                fontsize=7,
+                str(number), place, xytext=(0, 6 if number % 2 else -14), textcoords="offset points", ha="center"
             )
         at.set_xscale("log")
         at.set_xlabel(f"sentences a second, batch {batch}")
         at.grid(alpha=0.3)
+    axes[0].legend(loc="lower left", fontsize=8)
     axes[0].set_ylabel("BLEU, test_2016_flickr")
     figure.savefig(picture, dpi=130)
 
