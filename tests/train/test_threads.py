@@ -14,6 +14,7 @@ from saccade.config import python_layer, resolve
 from saccade.data.batches import Batch, Corpus, Side
 from saccade.data.tokenizers import END
 from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
+from saccade.parts import products
 from saccade.recipe import read_recipe
 from saccade.runs.folder import RunFolder
 from saccade.tasks.tagging import Tagging
@@ -192,9 +193,15 @@ def test_a_thread_that_fails_lets_none_wait() -> None:
         torch.testing.assert_close(gradient, whole[name], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("library", ["torch", "oneDNN"])
 def test_a_training_on_two_threads_goes_on_with_the_same_bits(
-    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, library: str
 ) -> None:
+    if library == "oneDNN" and not torch.backends.mkldnn.is_available():
+        pytest.skip("this torch has no oneDNN")
+    monkeypatch.setattr(products, "wide", lambda: library == "oneDNN")
+    monkeypatch.setattr(products, "FEW_PRODUCTS", 0)
+
     def weights(name: str, *stops: int) -> bytes:
         run = tmp_path / name
         for updates in stops:
