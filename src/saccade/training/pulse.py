@@ -37,7 +37,7 @@ class Pulse:
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        self._thread.join(self.limit)  # a thread that is still with the store when Python ends takes the process with it
+        self._thread.join(self.limit)  # a thread inside the store when Python ends would abort the process
 
     def _beat(self) -> None:
         beats, missed = 0, dict.fromkeys(self.others, 0)
