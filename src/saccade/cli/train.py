@@ -1,5 +1,6 @@
 """`saccade train` and `saccade demo`."""
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -56,13 +57,21 @@ def train(
     except Interrupted as stopped:
         how = "the same torchrun command" if several() else this_command()
         report.say(f"Saved step {stopped.step:,}. Continue with: {how}")
-        return 128 + stopped.number
-    if not leads():
-        return 0
-    report.say(_draw(folder))
-    command = task_of(recipe_).command
-    report.say(f"{command.capitalize()} with: {program()} {command} {shlex.quote(str(folder))} FILE")
-    return 0
+        return _end(128 + stopped.number, several())
+    if leads():
+        report.say(_draw(folder))
+        command = task_of(recipe_).command
+        report.say(f"{command.capitalize()} with: {program()} {command} {shlex.quote(str(folder))} FILE")
+    return _end(0, several())
+
+
+def _end(code: int, at_once: bool) -> int:
+    """One of several ranks leaves at once: a thread of gloo that lets go of a tensor while Python ends would abort it."""
+    if at_once:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code
 
 
 def _draw(folder: Path) -> str:
