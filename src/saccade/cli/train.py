@@ -66,7 +66,7 @@ def train(
 
 
 def _end(code: int, at_once: bool) -> int:
-    """One of several ranks leaves at once: a thread of gloo that lets go of a tensor while Python ends would abort it."""
+    """One of several ranks leaves at once: a thread of gloo that frees a tensor while Python ends would abort it."""
     if at_once:
         sys.stdout.flush()
         sys.stderr.flush()
