@@ -8,7 +8,7 @@ of other parts keeps to its modules.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -123,12 +123,20 @@ class LeanStep:
         self.table, self.scale = embedding.table.weight, embedding.scale
         self.layers = [StepLayer(cast(Standard, block)) for block in self._decoder.layers]
         self.close = self._decoder.close
+        self._lone_memories = LoneMemories([layer.at_memory for layer in self.layers])
         self._places = self._places_to(min(32, self._decoder.longest or 32))
 
     def start(self, memory: Memory, rows: int) -> dict[str, Any]:
         first = self.layers[0].own
         past = self.table.new_empty(rows, len(self.layers), 2, first.heads, ROOM, first.width)
-        return {"at": 0, "past": past, "memory": tuple(layer.remember(memory) for layer in self.layers)}
+        return {"at": 0, "past": past, "memory": tuple(map(Fixed, self._remember(memory)))}
+
+    def _remember(self, memory: Memory) -> "Sequence[LoneMemory | SharedMemory]":
+        """What each layer looks at. One sentence has no padding, and where its places are few it is less work, too, to
+        have done with them what the weights do."""
+        if not memory.places.padded and memory.states.shape[0] == 1 and self._lone_memories.fit(memory.states.shape[1]):
+            return self._lone_memories(memory.states[0])
+        return [layer.remember(memory) for layer in self.layers]
 
     def step(self, tokens: Int[Tensor, "B"], state: dict[str, Any]) -> tuple[Float[Tensor, "B V"], dict[str, Any]]:
         at, place, past = self.room(state)
@@ -160,19 +168,15 @@ class StepLayer:
     def __init__(self, block: Standard):
         self.own, self.feed_forward = Look(block.get_submodule("self")), FeedForward(block)
         self._memory = cast(MultiHead, block.get_submodule("memory"))
-        self._at_memory = Look(self._memory)
+        self.at_memory = Look(self._memory)
         names = ("self", "memory", "feed_forward")
         self.around = [Around(block.get_submodule(f"around_{name}")) for name in names]
 
-    def remember(self, memory: Memory) -> Fixed:
-        """The hypotheses of a sentence are queries of its one row. One sentence has no padding, and where its places
-        are few it is less work, too, to have done with them what the weights do."""
+    def remember(self, memory: Memory) -> "SharedMemory":
+        """The hypotheses of a sentence are queries of its one row."""
         keep = memory.places.keep[:, None, None] if memory.places.padded else None
         there = cast(Remembered, self._memory.start(memory, 1).value)
-        look = self._at_memory
-        if keep is None and len(there.key) == 1 and look.heads * there.key.shape[2] <= 2 * look.out.shape[0]:
-            return Fixed(LoneMemory(look, there))
-        return Fixed(SharedMemory(there.key, there.value, keep, look))
+        return SharedMemory(there.key, there.value, keep, self.at_memory)
 
     def __call__(self, x: Rows, own: Tensor, at: int, memory: Map) -> Rows:
         around_own, around_memory, around_feed_forward = self.around
@@ -199,6 +203,7 @@ class Look:
         self.query, self.query_bias = mixer.query.weight * scale, mixer.query.bias * scale
         self.into = torch.cat([self.query, mixer.key.weight, mixer.value.weight])
         self.into_bias = torch.cat([self.query_bias, mixer.key.bias, mixer.value.bias])
+        self.of_memory, self.of_memory_bias = self.into[len(self.query) :], self.into_bias[len(self.query) :]
         self.out, self.out_bias = mixer.out.weight, mixer.out.bias
 
 
@@ -231,20 +236,47 @@ class SharedMemory:
         return linear(found.transpose(1, 2).reshape(x.shape[0], -1), look.out, look.out_bias)
 
 
+@dataclass(frozen=True)
 class LoneMemory:
     """The memory of the only sentence: what a query is multiplied by, and what the weights of its places are."""
 
-    def __init__(self, look: Look, memory: Remembered):
-        by_head = (look.heads, look.width, -1)
-        self.heads, self.bias = look.heads, look.out_bias
-        self.keys = (memory.key[0] @ look.query.view(by_head)).flatten(0, 1)
-        self.key_bias = (memory.key[0] @ look.query_bias.view(by_head)).flatten()
-        self.values = (memory.value[0] @ look.out.t().reshape(by_head)).flatten(0, 1).t()
+    heads: int
+    keys: Float[Tensor, "HP D"]
+    key_bias: Float[Tensor, "HP"]
+    values: Float[Tensor, "D HP"]
+    bias: Float[Tensor, "D"]
 
     def __call__(self, x: Rows) -> Rows:
         scores = F.linear(x, self.keys, self.key_bias)
         weights = scores.view(len(x), self.heads, -1).softmax(-1).view(scores.shape)
         return F.linear(weights, self.values, self.bias)
+
+
+class LoneMemories:
+    """Makes the memory of the only sentence for all layers at once."""
+
+    def __init__(self, looks: Sequence[Look]):
+        self._looks = looks
+        by_head = (len(looks), looks[0].heads, looks[0].width, -1)  # all layers are built alike
+        self._into = torch.cat([look.of_memory for look in looks])
+        self._into_bias = torch.cat([look.of_memory_bias for look in looks])
+        self._query = torch.stack([look.query for look in looks]).view(by_head)
+        self._query_bias = torch.stack([look.query_bias for look in looks]).view(by_head)
+        self._out = torch.stack([look.out.t() for look in looks]).reshape(by_head)
+
+    def fit(self, places: int) -> bool:
+        """Whether so many places are few."""
+        first = self._looks[0]
+        return first.heads * places <= 2 * first.out.shape[0]
+
+    def __call__(self, states: Float[Tensor, "P D"]) -> list[LoneMemory]:
+        layers, heads, width, _ = self._query.shape
+        parts = linear(states, self._into, self._into_bias).view(-1, layers, 2, heads, width)
+        key, value = parts.permute(2, 1, 3, 0, 4)
+        keys, biases = (key @ self._query).flatten(1, 2), (key @ self._query_bias).flatten(1)
+        values = (value @ self._out).flatten(1, 2).mT
+        made = zip(keys, biases, values, self._looks, strict=True)
+        return [LoneMemory(heads, k, k_bias, v, look.out_bias) for k, k_bias, v, look in made]
 
 
 class Around:

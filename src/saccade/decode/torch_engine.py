@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import chain
+from operator import is_
 from typing import Any, Protocol
 
 import numpy as np
@@ -71,11 +72,12 @@ class Quick:
 
     @torch.inference_mode()
     def __init__(self, model: Model):
-        self._listens = [(part, part._ears) for part in model.modules() if isinstance(part, Part)]
-        inside = [owner._modules for owner in model.modules()]
-        self._parts = [(table, name, part) for table in inside for name, part in table.items()]
-        tables = [owner._parameters for owner in model.modules()]
-        self._weights = [(table, name, w, _mark(w)) for table in tables for name, w in table.items() if w is not None]
+        self._listeners = [part for part in model.modules() if isinstance(part, Part)]
+        owners = [*model.modules()]
+        self._slots = [(t, name) for owner in owners for t in (owner._modules, owner._parameters) for name in t]
+        self._weights = [weight for owner in owners for weight in owner._parameters.values() if weight is not None]
+        self._counted = [weight for weight in self._weights if not weight.is_inference()]
+        self._known, self._marked = self._things(), self._marks()
         encode = LeanRead(model) if can_read(model) else model.encoder.encode
         steps = _steps_of(model)
         self._encode, self.start, self.step = encode, steps.start, steps.step
@@ -84,11 +86,15 @@ class Quick:
         return self._encode(source.values, source.keep)
 
     def holds(self) -> bool:
-        return (
-            all(part._ears is ears for part, ears in self._listens)
-            and all(there[name] is part for there, name, part in self._parts)
-            and all(there[name] is weight and _mark(weight) == mark for there, name, weight, mark in self._weights)
-        )
+        return all(map(is_, self._things(), self._known)) and self._marks() == self._marked
+
+    def _things(self) -> list[Any]:
+        """All parts, weights and listeners, as they are now."""
+        return [*[table[name] for table, name in self._slots], *[part._ears for part in self._listeners]]
+
+    def _marks(self) -> list[int]:
+        """What changes when a weight does."""
+        return [*[weight._version for weight in self._counted], *[weight.data_ptr() for weight in self._weights]]
 
 
 def _steps_of(model: Model) -> Writer:
@@ -96,11 +102,6 @@ def _steps_of(model: Model) -> Writer:
         return Modules(model)
     lean = LeanStep(model)
     return LoneStep(lean) if can_be_alone(lean) else lean
-
-
-def _mark(weight: Tensor) -> tuple[int | None, int, torch.dtype]:
-    """What changes when a weight does."""
-    return None if weight.is_inference() else weight._version, weight.data_ptr(), weight.dtype
 
 
 class OnTorch:
