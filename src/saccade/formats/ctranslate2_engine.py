@@ -73,9 +73,8 @@ class CTranslate2Engine:
         reason = cannot(search, forced)
         if reason:
             raise ConfigError(f"decode.search: {reason}")
-        task = _Work(self, search, decode, self.source.encode(sources))
-        if forced and prefixes:
-            task.prefixes = self.target.encode(prefixes)
+        begins = self.target.encode(prefixes) if forced and prefixes else None
+        task = _Work(self, search, decode, self.source.encode(sources), begins)
         yield from ((row, [EMPTY]) for row, ids in enumerate(task.encoded) if not ids)
         long = [row for row, ids in enumerate(task.encoded) if ids and not self._holds(task, row)]
         if long:
@@ -85,7 +84,7 @@ class CTranslate2Engine:
     def _holds(self, task: "_Work", row: int) -> bool:
         places = self.package
         fits = not places.source_places or len(task.encoded[row]) < places.source_places
-        return fits and (not places.target_places or task.bound(row) <= places.target_places)
+        return fits and (not places.target_places or task.bounds[row] <= places.target_places)
 
     def _find_beyond(
         self,
@@ -125,15 +124,22 @@ class CTranslate2Engine:
 class _Work:
     """The sentences of one call, cut into batches."""
 
-    def __init__(self, engine: CTranslate2Engine, search: Any, decode: DecodeConfig, encoded: list[list[int]]):
-        self._engine, self._decode, self.encoded = engine, decode, encoded
+    def __init__(
+        self,
+        engine: CTranslate2Engine,
+        search: Any,
+        decode: DecodeConfig,
+        encoded: list[list[int]],
+        prefixes: list[list[int]] | None,
+    ):
+        self._engine, self._decode, self.encoded, self.prefixes = engine, decode, encoded, prefixes
         self.translator: Any = None
-        self.prefixes: list[list[int]] | None = None
+        self.bounds = [self._bound(row) for row in range(len(encoded))]
         self._width: int = search.width
         self._penalty: float = getattr(search, "length_penalty", 1.0)  # greedy search has the mean for a score
         self._best: int = getattr(search, "best", 1)
 
-    def bound(self, row: int) -> int:
+    def _bound(self, row: int) -> int:
         """The most tokens of an output, its end included: as the torch engine counts them."""
         most = int(self._decode.ratio * len(self.encoded[row]) + self._decode.extra + 1)
         longest = self._engine.package.longest
@@ -145,7 +151,7 @@ class _Work:
         if self._width == 1:
             return 0
         places = self._engine.package.target_places
-        roomy = max(32, 1 << (self.bound(row) - 1).bit_length())
+        roomy = max(32, 1 << (self.bounds[row] - 1).bit_length())
         return min(roomy, places) if places else roomy
 
     def _forced(self, row: int) -> list[int]:
@@ -167,7 +173,7 @@ class _Work:
         return batches
 
     def begin(self, rows: list[int]) -> Any:
-        return self._translate(rows, self._most(rows[0]) or max(map(self.bound, rows)))
+        return self._translate(rows, self._most(rows[0]) or max(self.bounds[row] for row in rows))
 
     def _translate(self, rows: list[int], longest: int, never: list[list[str]] | None = None) -> Any:
         engine = self._engine
@@ -188,9 +194,9 @@ class _Work:
         )
 
     def finish(self, rows: list[int], results: list[Any]) -> Iterator[tuple[int, list[Output]]]:
-        ids = self._engine.ids
+        id_of = self._engine.ids.__getitem__
         for row, result in zip(rows, results, strict=True):
-            found = [tuple([ids[name] for name in names]) for names in result.hypotheses]
+            found = [tuple(map(id_of, names)) for names in result.hypotheses]
             if not self.prefixes and all(self._is_whole(row, tokens) for tokens in found):
                 scores = [math.nan] * len(found) if self._decode.text_only else map(_checked, result.scores)
                 yield row, [self._output(t, score) for t, score in zip(found, scores, strict=True)]
@@ -199,12 +205,12 @@ class _Work:
 
     def _is_whole(self, row: int, tokens: tuple[int, ...]) -> bool:
         """It has ended in time, and holds nothing that may not be written."""
-        return len(tokens) <= self.bound(row) and tokens[-1:] == (END,) and PAD not in tokens and START not in tokens
+        return len(tokens) <= self.bounds[row] and tokens[-1:] == (END,) and PAD not in tokens and START not in tokens
 
     def _with_care(self, row: int, found: list[tuple[int, ...]]) -> list[Output]:
         """Outputs that are too long, have a prefix or hold what may not be written: they are cut off where they should
         have ended, and their cost is counted anew, because CTranslate2 counts neither a prefix nor a missing end."""
-        most = self.bound(row) - 1
+        most = self.bounds[row] - 1
         if any(PAD in tokens or START in tokens for tokens in found):
             found = self._again(row)
         bodies = {tokens[: tokens.index(END) if END in tokens else None][:most] for tokens in found}
@@ -222,7 +228,7 @@ class _Work:
 
     def _again(self, row: int) -> list[tuple[int, ...]]:
         """Search with what may not be written left out; not from the first, because it is slower and seldom needed."""
-        (result,) = self._translate([row], self._most(row) or self.bound(row), NEVER)
+        (result,) = self._translate([row], self._most(row) or self.bounds[row], NEVER)
         return [tuple([self._engine.ids[name] for name in names]) for names in result.result().hypotheses]
 
     def _output(self, tokens: tuple[int, ...], score: float) -> Output:
