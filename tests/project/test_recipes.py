@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 RUNGS = sorted((ROOT / "recipes" / "ladder").glob("*.toml"))
 ALIGNMENT = sorted((ROOT / "recipes" / "alignment").glob("*.toml"))
+SPEAKERS = sorted((ROOT / "recipes" / "multi30k").glob("*.toml"))
 TEXT = {"kind": "copy"}
 
 
@@ -37,6 +38,16 @@ def test_the_alignment_recipes_differ_in_direction_and_guide_alone(path: Path) -
     assert {key for key in other if other[key] != base[key]} <= {"data", "task"}
     assert (other["task"]["guide"]["kind"] == "head") == path.stem.endswith("guided")
     assert other["data"]["train"]["src"] == f"train.{path.stem[:2]}"
+
+
+@pytest.mark.parametrize("path", SPEAKERS, ids=lambda path: path.stem)
+def test_who_speaks_to_the_model_of_multi30k_hears_people_alone(path: Path) -> None:
+    data = read_recipe(str(path)).config.data
+    languages = {"forward": ("en", "de"), "backward": ("de", "en")}[path.stem]
+    for split, name in (("train", "train"), ("dev", "val"), ("test", "test_2016_flickr")):
+        given = getattr(data, split).options
+        assert (given["src"], given["tgt"]) == tuple(f"{name}.lc.norm.tok.{language}.gz" for language in languages)
+    assert path.relative_to(ROOT).as_posix() in (ROOT / "recipes" / "multi30k-en-de.toml").read_text("utf-8")
 
 
 def test_no_person_of_the_activity_recipe_is_in_two_splits() -> None:

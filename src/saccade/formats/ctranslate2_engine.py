@@ -24,7 +24,7 @@ from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.deployed import Deployed
 
 Fallback = Callable[[], Engine]
-EACH = 4  # batches that a worker should get at least, so that none is long left alone with the last one
+EACH = 8  # batches that a worker should get at least, so that none is long left alone with the last one
 FEW = 16  # sentences that are worth a batch
 NEVER = [[SPECIAL[PAD]], [SPECIAL[START]]]  # what no output holds
 
