@@ -74,7 +74,7 @@ def bleu(outputs: list[str], references: list[str]) -> float:
 def draw(found: dict[str, Any], picture: Path) -> None:
     from matplotlib import pyplot  # pyright: ignore[reportMissingImports]
 
-    figure, axes = pyplot.subplots(1, len(BATCHES), figsize=(11, 4.6), sharey=True, layout="constrained")
+    figure, axes = pyplot.subplots(1, len(BATCHES), figsize=(11, 5), sharey=True, layout="constrained")
     for at, batch in zip(axes, BATCHES, strict=True):
         for number, (name, row) in enumerate(found["systems"].items(), 1):
             place = row["sentences_per_second"][str(batch)], row["bleu"]
@@ -86,7 +86,7 @@ def draw(found: dict[str, Any], picture: Path) -> None:
         at.set_xscale("log")
         at.set_xlabel(f"sentences a second, batch {batch}")
         at.grid(alpha=0.3)
-    axes[0].legend(loc="lower left", fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     axes[0].set_ylabel("BLEU, test_2016_flickr")
     figure.savefig(picture, dpi=130)
 
