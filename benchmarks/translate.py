@@ -160,8 +160,8 @@ def take_turns(
         work(few)
     speeds: dict[str, list[float]] = {name: [] for name in works}
     texts: dict[str, list[str]] = {}
-    for _ in range(rounds):
-        for name, work in works.items():
+    for turn in range(rounds):
+        for name, work in [*works.items()][:: -1 if turn % 2 else 1]:  # so that none always comes after the same
             began = time.perf_counter()
             texts[name] = work(sentences)
             speeds[name].append(len(sentences) / (time.perf_counter() - began))

@@ -24,7 +24,7 @@ from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.deployed import Deployed
 
 Fallback = Callable[[], Engine]
-EACH = 8  # batches that a worker should get at least, so that none is long left alone with the last one
+SHARES = 2  # a batch is at most such a part of what a worker would get of what is left: so all come to an end together
 FEW = 16  # sentences that are worth a batch
 NEVER = [[SPECIAL[PAD]], [SPECIAL[START]]]  # what no output holds
 
@@ -161,15 +161,15 @@ class _Work:
         """Rows of about equal length, the longest first. All of a batch are cut off at one length, which must not
         depend on the company a line has: so only lines with the same power of two come together."""
         full = [row for row, ids in enumerate(self.encoded) if ids and row not in left_out]
-        most = max(FEW, math.ceil(len(full) / (EACH * self._engine.cores)))
+        full.sort(key=lambda row: -len(self.encoded[row]))
         batches: list[list[int]] = []
-        for row in sorted(full, key=lambda row: -len(self.encoded[row])):
-            batch = batches[-1] if batches else [row]
-            room = min(most, self._decode.batch_tokens // self._width // len(self.encoded[batch[0]]))
-            if not batches or len(batch) >= room or self._most(row) != self._most(batch[0]):
-                batches.append([row])
-            else:
-                batch.append(row)
+        room = 0
+        for done, row in enumerate(full):
+            if not batches or len(batches[-1]) >= room or self._most(row) != self._most(batches[-1][0]):
+                batches.append([])
+                most = max(FEW, math.ceil((len(full) - done) / (SHARES * self._engine.cores)))
+                room = min(most, self._decode.batch_tokens // self._width // len(self.encoded[row]))
+            batches[-1].append(row)
         return batches
 
     def begin(self, rows: list[int]) -> Any:
