@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from formats.small import SOURCES, TARGETS, make_run, recipe, written
 from saccade.api import Run
 from saccade.decode.engine import Abandoned, DecodeConfig, search_settings
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats import ctranslate2 as format_
+from saccade.formats.ctranslate2_engine import FEW, worth_a_batch
 
 pytest.importorskip("ctranslate2")
 
@@ -193,3 +196,17 @@ def test_what_stands_in_the_way_is_named(reason: str) -> None:
     model = options.pop("model", None)
     assert (format_.why_not(recipe(model, **options)) or "").startswith(reason)
     assert format_.why_not(recipe()) is None
+
+
+@given(st.integers(1, 3000), st.integers(1, 8))
+def test_no_worker_is_left_alone_with_much(sentences: int, workers: int) -> None:
+    """Each batch goes to the worker that is free first; a sentence takes as long as another."""
+    left, busy, batches = sentences, [0] * workers, []
+    while left:
+        batches.append(min(left, worth_a_batch(left, sentences, workers)))
+        left -= batches[-1]
+        busy[busy.index(min(busy))] += batches[-1]
+    assert batches == sorted(batches, reverse=True)
+    assert max(busy) <= sentences / workers + FEW, "others wait for one"
+    assert len(batches) >= min(workers, sentences) / 2, "most have nothing"
+    assert len(batches) <= workers + sentences / FEW, "too many are too small"

@@ -24,9 +24,14 @@ from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.deployed import Deployed
 
 Fallback = Callable[[], Engine]
-SHARES = 2  # a batch is at most such a part of what a worker would get of what is left: so all come to an end together
-FEW = 16  # sentences that are worth a batch
+FEW = 16  # sentences that are worth a batch, where others are left for the other workers
 NEVER = [[SPECIAL[PAD]], [SPECIAL[START]]]  # what no output holds
+
+
+def worth_a_batch(left: int, of: int, workers: int) -> int:
+    """How many of the sentences that are left go into the next batch: half of what a worker would get of them, so that
+    batches shrink towards the end, and no worker is long left alone with the last one."""
+    return max(min(FEW, math.ceil(of / workers)), math.ceil(left / (2 * workers)))
 
 
 def cannot(search: Search, forced: bool) -> str | None:
@@ -167,7 +172,7 @@ class _Work:
         for done, row in enumerate(full):
             if not batches or len(batches[-1]) >= room or self._most(row) != self._most(batches[-1][0]):
                 batches.append([])
-                most = max(FEW, math.ceil((len(full) - done) / (SHARES * self._engine.cores)))
+                most = worth_a_batch(len(full) - done, len(full), self._engine.cores)
                 room = min(most, self._decode.batch_tokens // self._width // len(self.encoded[row]))
             batches[-1].append(row)
         return batches
