@@ -56,7 +56,7 @@ def test_the_same_command_goes_on_and_capitals_stay(tmp_path: Path) -> None:
     assert "train.en.gz" in (tmp_path / "runs" / "forward" / "config.toml").read_text("utf-8")
 
 
-def test_what_fails_is_named_and_nobody_is_left_running(tmp_path: Path) -> None:
+def test_what_fails_is_named(tmp_path: Path) -> None:
     write(tmp_path, "")
     (tmp_path / "train.de.gz").unlink()
     found = run(tmp_path, tmp_path / "runs", "--cased")
