@@ -33,7 +33,7 @@ from saccade.config import Choice
 from saccade.data import batches as saccade_batches
 from saccade.data.tokenizers import END, PAD, START
 from saccade.decode.engine import DecodeConfig
-from saccade.decode.loops import Found, Writer
+from saccade.decode.loops import Found, Lone, OneRow, Writer
 from saccade.decode.rules import Rules
 from saccade.decode.search import Greedy
 from saccade.decode.torch_engine import torch_engine
@@ -160,6 +160,9 @@ class Unending:
         log_probs[:, END] = -1e9
         return log_probs, state
 
+    def lone(self, memory: Memory) -> Lone:
+        return OneRow(self, memory)
+
 
 class AsLong:
     """Saccade's greedy search, with outputs of given lengths (the end included)."""
@@ -169,7 +172,7 @@ class AsLong:
     def __init__(self, lengths: Sequence[int]):
         self.lengths = lengths
 
-    def __call__(self, writer: Writer, memory: Memory, rules: Rules, names: list[int]) -> Found:
+    def __call__(self, writer: Writer, memory: Memory, rules: Rules, names: list[int], scored: bool = True) -> Found:
         return Greedy()(Unending(writer), memory, Rules.of([self.lengths[name] for name in names]), names)
 
 

@@ -3,7 +3,7 @@ API, which run the same weights, exported by Saccade.
 
     python benchmarks/translate.py RUN TEXT [--batches 1 64] [--beams 1 5] [--sentences 300] [--rounds 3] [--json]
 
-RUN is a trained Transformer that transformers can load (post-norm); TEXT its source language, a sentence a line. With
+RUN is a trained Transformer that transformers can load; TEXT its source language, a sentence a line. With
 batch 1 each sentence is translated when the one before it is done; with 64 all are given at once, at most 64 go through
 the model together, and every system gets them sorted by length if it does not sort by itself. CTranslate2's API runs as
 its documentation advises for CPUs: a translator for each core with one thread, sorted batches. The systems take turns,

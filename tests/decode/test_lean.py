@@ -1,6 +1,7 @@
 """A lean step gives what the modules give, over every model that fits it; what does not fit keeps to its modules."""
 
 import copy
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +19,15 @@ from saccade.decode import lone
 from saccade.decode.engine import DecodeConfig, in_order
 from saccade.decode.lean import LeanRead, LeanStep, can_read, can_step
 from saccade.decode.lone import LoneStep, can_be_alone
+from saccade.decode.loops import Writer
 from saccade.decode.torch_engine import Modules, Quick, torch_engine
 from saccade.decode.workers import at_most_threads
 from saccade.errors import SaccadeError
 from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
 from saccade.notes import capture
 from saccade.optim.optimizers import adamw
-from saccade.places import select
+from saccade.parts.mixers import MultiHead
+from saccade.places import Memory, select
 
 V, D = 23, 12
 SHORT = torch.arange(7) < torch.tensor([7, 3, 5])[:, None]
@@ -105,15 +108,71 @@ def test_it_reads_what_the_modules_read(name: str, keep: Tensor | None) -> None:
 @torch.inference_mode()
 def test_a_lone_sentence_too(name: str, beam: int) -> None:
     model = model_of(dict(FITTING[name]))
-    assert can_be_alone(LeanStep(model))
-    modules, lean, lone = (log_probs(steps, model, None, beam, sentences=1) for steps in all_of(model))
+    modules, lean = (log_probs(steps, model, None, beam, sentences=1) for steps in (Modules(model), LeanStep(model)))
     torch.testing.assert_close(lean, modules, rtol=1e-5, atol=1e-5)
+
+
+def lone_log_probs(writer: Writer, memory: Memory, count: int = 60) -> Tensor:
+    """Of a lone hypothesis, after each of so many tokens."""
+    lone, tokens = writer.lone(memory), torch.randint(4, V, (count,), generator=torch.Generator().manual_seed(1))
+    return torch.stack([torch.from_numpy(lone.log_probs(token)) for token in tokens.tolist()])
+
+
+@pytest.mark.parametrize("places", [7, 90], ids=["short", "long"])
+@pytest.mark.parametrize("name", FITTING)
+@torch.inference_mode()
+def test_a_lone_hypothesis_is_told_what_the_modules_say(name: str, places: int) -> None:
+    model = model_of(dict(FITTING[name]))
+    assert can_be_alone(LeanStep(model))
+    memory = model.encoder.encode(torch.randint(4, V, (1, places)), None)
+    modules, lone = (lone_log_probs(writer, memory, 19) for writer in (Modules(model), LoneStep(LeanStep(model))))
     torch.testing.assert_close(lone, modules, rtol=1e-5, atol=1e-5)
 
 
+@torch.inference_mode()
+def test_a_lone_hypothesis_is_told_so_whatever_the_scores() -> None:
+    """Attention to one place alone, and scores whose exponentials no float holds."""
+    model = model_of({})
+    for part in model.decoder.modules():
+        if isinstance(part, MultiHead):
+            part.query.weight.mul_(300.0)
+    memory = model.encoder.encode(torch.randint(4, V, (1, 7)), None)
+    modules, lone = (lone_log_probs(writer, memory) for writer in (Modules(model), LoneStep(LeanStep(model))))
+    torch.testing.assert_close(lone, modules, rtol=1e-3, atol=1e-3)
+
+
+@torch.inference_mode()
+def test_a_padded_memory_is_for_the_lean_step() -> None:
+    model = model_of({})
+    memory = model.encoder.encode(torch.randint(4, V, (1, 7)), SHORT[1:2])
+    modules, lone = (lone_log_probs(writer, memory) for writer in (Modules(model), LoneStep(LeanStep(model))))
+    torch.testing.assert_close(lone, modules, rtol=1e-5, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_a_mean_that_nobody_takes_away_is_kept() -> None:
+    lean = LeanStep(model_of({}))
+    assert can_be_alone(lean)
+    lean.close = nn.Identity()
+    assert not can_be_alone(lean)
+
+
+@pytest.mark.parametrize("name", ["pre-norm", "post-norm"])
+def test_unscored_outputs_are_the_scored_ones(name: str) -> None:
+    engine = engine_of(model_of(dict(FITTING[name])))
+    for line in ("a b c", "c", "q r s a b c d e f g"):
+        scored, unscored = (
+            next(in_order(engine.find([line], resolve(DecodeConfig, [python_layer(tree)]).config)))[0]
+            for tree in ({"search": "greedy"}, {"search": "greedy", "text_only": True})
+        )
+        assert scored.ids == unscored.ids
+        assert math.isfinite(scored.log_prob)
+        assert math.isnan(unscored.log_prob)
+
+
 def all_of(model: Model) -> list[Any]:
-    """Ways to step: module by module, as lean as can be, and with NumPy where it is a lone hypothesis."""
-    return [Modules(model), LeanStep(model), LoneStep(LeanStep(model))]
+    """Ways to step: module by module, and as lean as can be."""
+    return [Modules(model), LeanStep(model)]
 
 
 def test_numpy_has_neither_wide_models_nor_other_types_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,14 +197,10 @@ def test_a_long_one_too() -> None:
 @torch.inference_mode()
 def test_it_knows_places_as_far_as_the_model_does() -> None:
     model = model_of({})
-    steps = all_of(model)
     memory = model.encoder.encode(torch.randint(4, V, (1, 7)), None)
-    states = [each.start(memory, 1) for each in steps]
-    for token in torch.randint(4, V, (150, 1)):
-        found = [each.step(token, state) for each, state in zip(steps, states, strict=True)]
-        states = [state for _, state in found]
-    (plain, _), *others = found
-    for other, _ in others:
+    writers = Modules(model), LeanStep(model), LoneStep(LeanStep(model))
+    plain, *others = (lone_log_probs(writer, memory, 150) for writer in writers)
+    for other in others:
         torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-4)
 
 
@@ -242,13 +297,17 @@ def test_a_model_made_in_inference_mode_writes_too() -> None:
 
 @torch.inference_mode()
 def test_past_the_learned_places_it_says_so() -> None:
-    model = model_of({"decoder": {"depth": 1, "position": {"kind": "learned", "longest": 5}}})
-    for steps in all_of(model)[1:]:
-        state = steps.start(model.encoder.encode(torch.randint(4, V, (1, 7)), None), 1)
+    learned = {"position": {"kind": "learned", "longest": 5}}
+    model = model_of({"encoder": {"depth": 1, **learned}, "decoder": {"depth": 1, **learned}})
+    memory = LeanRead(model)(torch.randint(4, V, (1, 5)), None)
+    for writer in (Modules(model), LeanStep(model), LoneStep(LeanStep(model))):
+        lone = writer.lone(memory)
         for _ in range(5):
-            _, state = steps.step(torch.tensor([5]), state)
+            lone.log_probs(5)
         with pytest.raises(SaccadeError, match="past the 5 learned positions"):
-            steps.step(torch.tensor([5]), state)
+            lone.log_probs(5)
+    with pytest.raises(SaccadeError, match="past the 5 learned positions"):
+        LeanRead(model)(torch.randint(4, V, (1, 6)), None)
 
 
 def test_threads_are_lent_and_given_back() -> None:

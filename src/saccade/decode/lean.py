@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from saccade.decode.loops import Lone, OneRow
 from saccade.models.assemble import Model
 from saccade.models.blocks import Standard
 from saccade.models.stacked import Stacked
@@ -32,7 +33,7 @@ from saccade.parts.positions import Learned, Sinusoidal
 from saccade.parts.products import linear
 from saccade.parts.scores import Dot, ScaledDot
 from saccade.places import Fixed, Memory, Places
-from saccade.shapes import Float, Int, Keep, States
+from saccade.shapes import Float, Ids, Int, Keep, States
 
 Map = Callable[[Tensor], Tensor]
 Rows = Float[Tensor, "B D"]  # one place of each hypothesis
@@ -41,20 +42,19 @@ ROOM = 8  # places by which keys and values grow
 
 def can_read(model: Model) -> bool:
     """Whether the encoder is made of the parts that are written out here, and nobody listens to them."""
-    encoder: Any = model.encoder
-    return type(encoder) is Stacked and type(encoder.stack) is Plain and _fit(encoder, ("self",))
+    return _fit(model.encoder, ("self",))
 
 
 def can_step(model: Model) -> bool:
     """Whether the decoder is."""
-    decoder: Any = model.decoder
-    if type(decoder) is not Stacked or type(decoder.stack) is not Plain or type(decoder.embedding) is not Words:
+    return _fit(model.decoder, ("self", "memory"))
+
+
+def _fit(side: Any, mixers: tuple[str, ...]) -> bool:
+    if type(side) is not Stacked or type(side.stack) is not Plain or type(side.embedding) is not Words:
         return False
-    known = type(decoder.position) in (Sinusoidal, Learned) and type(decoder.close) in (LayerNorm, nn.Identity)
-    return known and _fit(decoder, ("self", "memory"))
-
-
-def _fit(side: Stacked, mixers: tuple[str, ...]) -> bool:
+    if type(side.position) not in (Sinusoidal, Learned) or type(side.close) not in (LayerNorm, nn.Identity):
+        return False
     unheard = not any(part._ears for part in side.modules() if isinstance(part, Part))
     return unheard and all(_fits(block, mixers) for block in side.layers)
 
@@ -81,11 +81,11 @@ class LeanRead:
 
     def __init__(self, model: Model):
         self._encoder = cast(Stacked, model.encoder)
+        self._embed = Embed(self._encoder)
         self._layers = [_ReadLayer(cast(Standard, block)) for block in self._encoder.layers]
 
     def __call__(self, values: Tensor, keep: Keep | None) -> Memory:
-        x, places = self._encoder.embedding(values, keep)
-        x = self._encoder.position.embed(x, places)
+        x, places = self._embed(values, 0), Places.of(values, keep)
         seen = places.keep[:, None, None] if places.padded else None
         for layer in self._layers:
             x = layer(x, seen)
@@ -97,7 +97,7 @@ class _ReadLayer:
     """One block of an encoder."""
 
     def __init__(self, block: Standard):
-        self._look, self._feed_forward = Look(block.get_submodule("self")), FeedForward(block)
+        self._look, self._feed_forward = Look.of(block.get_submodule("self")), FeedForward(block)
         self._around = [Around(block.get_submodule(f"around_{name}")) for name in ("self", "feed_forward")]
 
     def __call__(self, x: States, seen: Tensor | None) -> States:
@@ -118,57 +118,71 @@ class LeanStep:
     the state it is given, so each state is good for one step."""
 
     def __init__(self, model: Model):
-        self._decoder, self.head = cast(Stacked, model.decoder), model.head
-        embedding = cast(Words, self._decoder.embedding)
-        self.table, self.scale = embedding.table.weight, embedding.scale
-        self.layers = [StepLayer(cast(Standard, block)) for block in self._decoder.layers]
-        self.close = self._decoder.close
+        decoder = cast(Stacked, model.decoder)
+        self.close, self.head = decoder.close, model.head
+        self.embed = Embed(decoder)
+        self.layers = [StepLayer(cast(Standard, block)) for block in decoder.layers]
         self._lone_memories = LoneMemories([layer.at_memory for layer in self.layers])
-        self._places = self._places_to(min(32, self._decoder.longest or 32))
 
     def start(self, memory: Memory, rows: int) -> dict[str, Any]:
         first = self.layers[0].own
-        past = self.table.new_empty(rows, len(self.layers), 2, first.heads, ROOM, first.width)
-        return {"at": 0, "past": past, "memory": tuple(map(Fixed, self._remember(memory)))}
+        past = self.embed.table.new_empty(rows, len(self.layers), 2, first.heads, ROOM, first.width)
+        return {"at": 0, "past": past, "memory": tuple(map(Fixed, self.remember(memory, self._lone_memories)))}
 
-    def _remember(self, memory: Memory) -> "Sequence[LoneMemory | SharedMemory]":
+    def remember(self, memory: Memory, lone: "LoneMemories") -> "Sequence[LoneMemory | SharedMemory]":
         """What each layer looks at. One sentence has no padding, and where its places are few it is less work, too, to
         have done with them what the weights do."""
-        if not memory.places.padded and memory.states.shape[0] == 1 and self._lone_memories.fit(memory.states.shape[1]):
-            return self._lone_memories(memory.states[0])
+        if not memory.places.padded and memory.states.shape[0] == 1 and lone.fit(memory.states.shape[1]):
+            return lone(memory.states[0])
         return [layer.remember(memory) for layer in self.layers]
 
+    def lone(self, memory: Memory) -> Lone:
+        return OneRow(self, memory)
+
     def step(self, tokens: Int[Tensor, "B"], state: dict[str, Any]) -> tuple[Float[Tensor, "B V"], dict[str, Any]]:
-        at, place, past = self.room(state)
-        x = torch.add(place, F.embedding(tokens, self.table), alpha=self.scale)
+        at, past = state["at"], state["past"]
+        if at == past.shape[4]:
+            past = F.pad(past, (0, 0, 0, ROOM))
+        x = self.embed(tokens[:, None], at)[:, 0]
         for layer, own, memory in zip(self.layers, past.unbind(1), state["memory"], strict=True):
             x = layer(x, own, at, memory.value)
         return self.head.log_probs(self.close(x)), state | {"at": at + 1, "past": past}
 
-    def room(self, state: dict[str, Any]) -> tuple[int, Float[Tensor, "D"], Float[Tensor, "B L 2 H T K"]]:
-        """Which place is next, what the position adds there, and keys and values with room for it."""
-        at, past = state["at"], state["past"]
-        places = self._places  # read once: other threads may step, too
-        if at >= places.shape[0]:
-            self._places = places = self._places_to(at + 1)
-        if at == past.shape[4]:
-            past = F.pad(past, (0, 0, 0, ROOM))
-        return at, places[at], past
+
+class Embed:
+    """The vectors of tokens, and what the position adds to them."""
+
+    def __init__(self, side: Stacked):
+        embedding = cast(Words, side.embedding)
+        self.table, self.scale = embedding.table.weight, embedding.scale
+        self._position, self._longest = side.position, side.longest
+        self._places = self._places_to(min(32, self._longest or 32))
+
+    def __call__(self, tokens: Ids, first: int) -> States:
+        end = first + tokens.shape[1]
+        return torch.add(self.places(end)[first:end], F.embedding(tokens, self.table), alpha=self.scale)
+
+    def places(self, count: int) -> Float[Tensor, "T D"]:
+        """What the position adds at each of so many places, and maybe more."""
+        places = self._places  # read once: other threads may be here, too
+        if count > len(places):
+            self._places = places = self._places_to(count)
+        return places
 
     def _places_to(self, count: int) -> Float[Tensor, "T D"]:
-        """What the position adds at each of so many places and more, if there are; if not, it says so itself."""
-        longest = self._decoder.longest or 2 * count
+        """Of so many places and more, if there are; if not, the position says so itself."""
+        longest = self._longest or 2 * count
         nothing = self.table.new_zeros(1, max(count, min(2 * count, longest)), self.table.shape[1])
-        return self._decoder.position.embed(nothing, Places.of(nothing, None))[0]
+        return self._position.embed(nothing, Places.of(nothing, None))[0]
 
 
 class StepLayer:
     """One block of a decoder."""
 
     def __init__(self, block: Standard):
-        self.own, self.feed_forward = Look(block.get_submodule("self")), FeedForward(block)
+        self.own, self.feed_forward = Look.of(block.get_submodule("self")), FeedForward(block)
         self._memory = cast(MultiHead, block.get_submodule("memory"))
-        self.at_memory = Look(self._memory)
+        self.at_memory = Look.of(self._memory)
         names = ("self", "memory", "feed_forward")
         self.around = [Around(block.get_submodule(f"around_{name}")) for name in names]
 
@@ -194,17 +208,31 @@ class StepLayer:
 
 
 class Look:
-    """The weights of an attention; what the score does to queries is done to theirs."""
+    """The weights of an attention: those of queries, keys and values in one, and what comes out of it. What the score
+    does to queries is done to their weights. No dataclass: `select` would take it for state."""
 
-    def __init__(self, part: nn.Module):
+    def __init__(self, heads: int, width: int, into: Tensor, into_bias: Tensor, out: Tensor, out_bias: Tensor):
+        self.heads, self.width = heads, width
+        self.into, self.into_bias, self.out, self.out_bias = into, into_bias, out, out_bias
+
+    @classmethod
+    def of(cls, part: nn.Module) -> "Look":
         mixer = cast(MultiHead, part)
-        self.heads, self.width = mixer.heads, mixer.query.out_features // mixer.heads
-        scale = 1 / math.sqrt(self.width) if type(mixer.score) is ScaledDot else 1.0
-        self.query, self.query_bias = mixer.query.weight * scale, mixer.query.bias * scale
-        self.into = torch.cat([self.query, mixer.key.weight, mixer.value.weight])
-        self.into_bias = torch.cat([self.query_bias, mixer.key.bias, mixer.value.bias])
-        self.of_memory, self.of_memory_bias = self.into[len(self.query) :], self.into_bias[len(self.query) :]
-        self.out, self.out_bias = mixer.out.weight, mixer.out.bias
+        width = mixer.query.out_features // mixer.heads
+        scale = 1 / math.sqrt(width) if type(mixer.score) is ScaledDot else 1.0
+        into = torch.cat([mixer.query.weight * scale, mixer.key.weight, mixer.value.weight])
+        bias = torch.cat([mixer.query.bias * scale, mixer.key.bias, mixer.value.bias])
+        return cls(mixer.heads, width, into, bias, mixer.out.weight, mixer.out.bias)
+
+    @property
+    def query(self) -> tuple[Tensor, Tensor]:
+        """The weights and the bias of queries."""
+        return self.into[: self.heads * self.width], self.into_bias[: self.heads * self.width]
+
+    @property
+    def of_memory(self) -> tuple[Tensor, Tensor]:
+        """Those of keys and values."""
+        return self.into[self.heads * self.width :], self.into_bias[self.heads * self.width :]
 
 
 class FeedForward:
@@ -231,7 +259,7 @@ class SharedMemory:
 
     def __call__(self, x: Rows) -> Rows:
         look, sentences = self.look, self.key.shape[0]
-        query = linear(x, look.query, look.query_bias).view(sentences, -1, look.heads, look.width)
+        query = linear(x, *look.query).view(sentences, -1, look.heads, look.width)
         found = F.scaled_dot_product_attention(query.transpose(1, 2), self.key, self.value, self.keep, scale=1.0)
         return linear(found.transpose(1, 2).reshape(x.shape[0], -1), look.out, look.out_bias)
 
@@ -258,10 +286,11 @@ class LoneMemories:
     def __init__(self, looks: Sequence[Look]):
         self._looks = looks
         by_head = (len(looks), looks[0].heads, looks[0].width, -1)  # all layers are built alike
-        self._into = torch.cat([look.of_memory for look in looks])
-        self._into_bias = torch.cat([look.of_memory_bias for look in looks])
-        self._query = torch.stack([look.query for look in looks]).view(by_head)
-        self._query_bias = torch.stack([look.query_bias for look in looks]).view(by_head)
+        self._into, self._into_bias = (
+            torch.cat(each) for each in zip(*[look.of_memory for look in looks], strict=True)
+        )
+        query = zip(*[look.query for look in looks], strict=True)
+        self._query, self._query_bias = (torch.stack(each).view(by_head) for each in query)
         self._out = torch.stack([look.out.t() for look in looks]).reshape(by_head)
 
     def fit(self, places: int) -> bool:

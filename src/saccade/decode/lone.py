@@ -1,104 +1,201 @@
-"""The step of a lone hypothesis, with NumPy.
+"""A lone hypothesis, with NumPy.
 
 One vector goes through a few small matrices, each in microseconds, and torch takes as long to be asked. NumPy is asked
-in a fraction of that, and its products of a matrix and a vector are twice as fast. The weights and the state are those
-of the lean step, seen as arrays: whatever is not a lone hypothesis goes there. Products that NumPy would share among
+in a fraction of that, and its products of a matrix and a vector are twice as fast. The weights are those of the lean
+step, seen as arrays; norms that come before a product are multiplied into it. Products that NumPy would share among
 threads stay with torch, which keeps to the threads it has been given: those of wide models, and the head's.
 """
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from functools import cached_property, lru_cache
+from typing import cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.decode.lean import Around, FeedForward, LeanStep, LoneMemory, Look, SharedMemory, StepLayer
+from saccade.decode.lean import Around, FeedForward, LeanStep, LoneMemories, LoneMemory, Look, SharedMemory, StepLayer
+from saccade.decode.lone_head import LoneHead, Vector
+from saccade.decode.loops import Lone, OneRow
 from saccade.parts.heads import Linear, Tied
 from saccade.parts.norms import LayerNorm
-from saccade.places import Fixed, Memory
-from saccade.shapes import Float, Int
+from saccade.places import Memory
 
 MOST = 1 << 18  # weights of a product with NumPy; OpenBLAS wakes a second thread for 460,800
+ROOM = 24  # places that keys and values have at first
 
-Vector = np.ndarray  # of 32-bit floats
 Map = Callable[[Vector], Vector]
+Weights = tuple[Tensor, Tensor]  # of a product: a matrix and a bias
 
 
 def can_be_alone(lean: LeanStep) -> bool:
-    """Whether NumPy knows this type of weights, the layers are narrow, and the head's weights are to be had."""
+    """Whether NumPy knows this type of weights, the layers are narrow and alike, and the head's weights are to be had.
+    Where norms come first there must be a last one, since what they take away is never added."""
     parts = [part for layer in lean.layers for part in (layer.own, layer.feed_forward)]
     weights = [weight for part in parts for weight in (part.into, part.out)]
-    known = all(weight.dtype is torch.float32 and weight.is_cpu for weight in (lean.table, *weights))
-    return known and all(weight.numel() <= MOST for weight in weights) and type(lean.head) in (Linear, Tied)
+    known = all(weight.dtype is torch.float32 and weight.is_cpu for weight in (lean.embed.table, *weights))
+    first = {around.first for layer in lean.layers for around in layer.around}
+    alike = first == {False} or (first == {True} and type(lean.close) is LayerNorm)
+    narrow = all(weight.numel() <= MOST for weight in weights)
+    return known and alike and narrow and type(lean.head) in (Linear, Tied)
 
 
 class LoneStep:
-    """A lean step, and the same in arrays where it is that of a lone hypothesis."""
+    """A lean step, and lone hypotheses in arrays."""
 
     def __init__(self, lean: LeanStep):
-        self._lean = lean
-        self._table, self._scale = _array(lean.table), lean.scale
-        self._layers = [_Layer(layer) for layer in lean.layers]
-        self._close: Map = _Norm(lean.close) if isinstance(lean.close, LayerNorm) else lambda x: x
-        self._log_probs = _log_probs(cast(Linear | Tied, lean.head), lean.table.new_zeros(lean.table.shape[1]))
+        self.lean, self.start, self.step = lean, lean.start, lean.step
+        self.first = lean.layers[0].around[0].first
 
-    def start(self, memory: Memory, rows: int) -> dict[str, Any]:
-        state = self._lean.start(memory, rows)
-        alone = rows == 1 and not memory.places.padded
-        return state | {"looks": Fixed([_look_at(each.value) for each in state["memory"]] if alone else None)}
+    def lone(self, memory: Memory) -> Lone:
+        return OneRow(self.lean, memory) if memory.places.padded else _Hypothesis(self, memory)
 
-    def step(self, tokens: Int[Tensor, "B"], state: dict[str, Any]) -> tuple[Float[Tensor, "B V"], dict[str, Any]]:
-        looks = state["looks"].value
-        if len(tokens) > 1 or looks is None:
-            return self._lean.step(tokens, state)
-        at, place, past = self._lean.room(state)
-        with np.errstate(all="ignore"):  # who searches looks whether all is finite
-            x = self._table[int(tokens)] * self._scale + place.numpy()
-            for layer, own, look in zip(self._layers, past.numpy()[0], looks, strict=True):
+    @cached_property
+    def layers(self) -> "list[_Layer]":
+        return [_Layer(layer) for layer in self.lean.layers]
+
+    @cached_property
+    def memories(self) -> LoneMemories:
+        return LoneMemories([layer.at_memory for layer in self.layers])
+
+    @cached_property
+    def close(self) -> Map:
+        if self.first:
+            return _unit(cast(LayerNorm, self.lean.close).eps)
+        return _Norm(self.lean.close) if isinstance(self.lean.close, LayerNorm) else lambda x: x
+
+    @cached_property
+    def head(self) -> LoneHead:
+        _, weight, bias = cast(Linear | Tied, self.lean.head).factors(self.lean.embed.table[:1])
+        weight, bias = weight.detach(), weight.new_zeros(len(weight)) if bias is None else bias.detach()
+        return LoneHead(*(_with_norm(cast(LayerNorm, self.lean.close), weight, bias) if self.first else (weight, bias)))
+
+
+class _Hypothesis:
+    """What is written so far: keys and values of every layer. Where norms come first they never see the mean of x, so
+    it has none."""
+
+    def __init__(self, steps: LoneStep, memory: Memory):
+        self._embed, self._layers, self._close, self._head = steps.lean.embed, steps.layers, steps.close, steps.head
+        self._table, self._has_mean = _array(self._embed.table), not steps.first
+        self._share = np.full(self._table.shape[1], 1 / self._table.shape[1], np.float32)
+        there = steps.lean.remember(memory, steps.memories)
+        self._looks = [layer.look(each) for layer, each in zip(self._layers, there, strict=True)]
+        own = steps.lean.layers[0].own
+        self._past = np.empty((len(self._layers), 2, own.heads, ROOM, own.width), np.float32)
+        self._places = self._embed.places(1).numpy()
+        self._at = 0
+
+    def log_probs(self, token: int) -> Vector:
+        return self._head.log_probs(self._hidden(token))
+
+    def likeliest(self, token: int) -> int:
+        return self._head.likeliest(self._hidden(token))
+
+    def _hidden(self, token: int) -> Vector:
+        at, self._at = self._at, self._at + 1
+        if at >= len(self._places):
+            self._places = self._embed.places(at + 1).numpy()
+        if at == self._past.shape[3]:
+            self._past = np.concatenate([self._past, np.empty_like(self._past)], 3)
+        x = self._table[token] * self._embed.scale
+        x += self._places[at]
+        if not self._has_mean:
+            x -= x.dot(self._share)
+        with np.errstate(all="ignore"):  # the head looks whether all is finite
+            for layer, own, look in zip(self._layers, self._past, self._looks, strict=True):
                 x = layer(x, own, at, look)
-            x = self._close(x)
-        return self._log_probs(torch.from_numpy(x))[None], state | {"at": at + 1, "past": past}
+            return self._close(x)
 
 
 class _Layer:
-    """One block of a decoder. Norms that come before a product are multiplied into it."""
+    """One block of a decoder."""
 
     def __init__(self, layer: StepLayer):
-        around_own, self._around_memory, around_feed_forward = (_Around(around) for around in layer.around)
-        self._own, part = layer.own, layer.feed_forward
-        self._into, self._out = around_own.times(layer.own.into, layer.own.into_bias), _times_of(layer.own)
-        self._feed_forward = _feed_forward(part, around_feed_forward.times(part.into, part.into_bias))
-        self._after_own, self._after_feed_forward = around_own.after, around_feed_forward.after
+        own, memory, feed_forward = (_Before(each) if each.first else _After(each) for each in layer.around)
+        self._heads, self._width = layer.own.heads, layer.own.width
+        self._into = own.times(*own.folded(layer.own.into, layer.own.into_bias))
+        self._out = _times(*own.given(layer.own.out, layer.own.out_bias))
+        self._feed_forward = _feed_forward(layer.feed_forward, feed_forward)
+        self._joins = own.join, memory.join, feed_forward.join
+        self.at_memory, self._times_memory = memory.look(layer.at_memory), memory.times
 
     def __call__(self, x: Vector, own: np.ndarray, at: int, look: Map) -> Vector:
-        x = self._after_own(x, self._look_back(x, own, at))
-        x = self._around_memory(x, look)
-        return self._after_feed_forward(x, self._feed_forward(x))
+        join_own, join_memory, join_feed_forward = self._joins
+        x = join_own(x, self._look_back(x, own, at))
+        x = join_memory(x, look(x))
+        return join_feed_forward(x, self._feed_forward(x))
 
     def _look_back(self, x: Vector, past: np.ndarray, at: int) -> Vector:
         """`past` has the shape 2 H T K: keys and values."""
-        parts = self._into(x).reshape(3, self._own.heads, self._own.width)
+        parts = self._into(x).reshape(3, self._heads, self._width)
         past[:, :, at] = parts[1:]
         keys, values = past[:, :, : at + 1]
         return self._out(_found(parts[0], keys, values))
 
+    def look(self, memory: LoneMemory | SharedMemory) -> Map:
+        """What one sentence's memory gives to a query."""
+        if isinstance(memory, LoneMemory):
+            heads, keys = memory.heads, self._times_memory(memory.keys, memory.key_bias)
+            values = _times(memory.values, memory.bias)
+            return lambda x: values(_softmax(keys(x).reshape(heads, -1)).ravel())
+        look, key, value = self.at_memory, memory.key.numpy()[0], memory.value.numpy()[0]
+        query, out = self._times_memory(*look.query), _times(look.out, look.out_bias)
+        return lambda x: out(_found(query(x).reshape(look.heads, look.width), key, value))
 
-class _Around:
-    """A connection: a sublayer, what it is given and what becomes of what it gives."""
+
+class _Before:
+    """A norm that comes before a sublayer, of an x without a mean. Its gain and its bias are folded into the weights
+    that come after it, and what is added to x is given without its mean."""
+
+    join: Callable[[Vector, Vector], Vector] = np.add
 
     def __init__(self, around: Around):
-        self._norm, self._first = _Norm(around.norm), around.first
-        self.after: Callable[[Vector, Vector], Vector] = np.add if self._first else lambda x, y: self._norm(x + y)
+        self._norm, self._share = around.norm, 1 / len(around.norm.weight)
 
-    def __call__(self, x: Vector, sublayer: Map) -> Vector:
-        return self.after(x, sublayer(self._norm(x) if self._first else x))
+    def folded(self, weight: Tensor, bias: Tensor) -> Weights:
+        return _with_norm(self._norm, weight, bias)
+
+    def given(self, weight: Tensor, bias: Tensor) -> Weights:
+        return weight - weight.mean(0), bias - bias.mean()
+
+    def look(self, look: Look) -> Look:
+        into, bias = (torch.cat(each) for each in zip(self.folded(*look.query), look.of_memory, strict=True))
+        return Look(look.heads, look.width, into, bias, *self.given(look.out, look.out_bias))
 
     def times(self, weight: Tensor, bias: Tensor) -> Map:
-        """The product that a sublayer begins with, of what this lets through to it."""
-        return self._norm.times(weight, bias) if self._first else _times(weight, bias)
+        weights, added, share, eps = _array(weight), _array(bias), self._share, self._norm.eps
+
+        def product(x: Vector) -> Vector:
+            found = weights.dot(x)
+            found *= 1 / math.sqrt(x.dot(x) * share + eps)
+            found += added
+            return found
+
+        return product
+
+
+class _After:
+    """A norm of the sum of x and what a sublayer gives."""
+
+    def __init__(self, around: Around):
+        self._norm = _Norm(around.norm)
+
+    def join(self, x: Vector, y: Vector) -> Vector:
+        return self._norm(x + y)
+
+    def folded(self, weight: Tensor, bias: Tensor) -> Weights:
+        return weight, bias
+
+    given = folded
+
+    def look(self, look: Look) -> Look:
+        return look
+
+    def times(self, weight: Tensor, bias: Tensor) -> Map:
+        return _times(weight, bias)
 
 
 class _Norm:
@@ -112,37 +209,25 @@ class _Norm:
         x = x - np.add.reduce(x) * self._share
         return x * (self._weight / math.sqrt(x.dot(x) * self._share + self._eps)) + self._bias
 
-    def times(self, weight: Tensor, bias: Tensor) -> Map:
-        """W norm(x) + b, where W has the norm's weights in it, and takes the mean out of x by itself."""
-        weights = _array(weight) * self._weight
-        weights -= weights.mean(1, keepdims=True)
-        added, mean = _array(bias) + _array(weight) @ self._bias, np.full_like(self._weight, self._share)
 
-        def product(x: Vector) -> Vector:
-            middle = x.dot(mean)
-            found = weights.dot(x)
-            found *= 1 / math.sqrt(max(0.0, x.dot(x) * self._share - middle * middle) + self._eps)
-            found += added
-            return found
-
-        return product
+def _unit(eps: float) -> Map:
+    """A norm without gain and bias, of an x without a mean."""
+    return lambda x: x * (1 / math.sqrt(x.dot(x) / len(x) + eps))
 
 
-def _feed_forward(part: FeedForward, into: Map) -> Map:
-    out = _times(part.out, part.out_bias)
+def _with_norm(norm: LayerNorm, weight: Tensor, bias: Tensor) -> Weights:
+    """W (gain · x + c) + b = (W gain) x + (W c + b). Of an x without a mean, a row's mean says nothing."""
+    gained = weight.detach() * norm.weight.detach()
+    return gained - gained.mean(1, keepdim=True), bias.detach() + weight.detach() @ norm.bias.detach()
+
+
+def _feed_forward(part: FeedForward, around: _Before | _After) -> Map:
+    into = around.times(*around.folded(part.into, part.into_bias))
+    out = _times(*around.given(part.out, part.out_bias))
     if part.activation is F.relu:
-        return lambda x: out(np.maximum(into(x), 0))
+        zeros = np.zeros(len(part.into), np.float32)  # a number would first be made an array
+        return lambda x: out(np.maximum(into(x), zeros))
     return lambda x: out(part.activation(torch.from_numpy(into(x))).numpy())
-
-
-def _look_at(memory: LoneMemory | SharedMemory) -> Map:
-    """What one sentence's memory gives to a query."""
-    if isinstance(memory, LoneMemory):
-        keys, values = _times(memory.keys, memory.key_bias), _times(memory.values, memory.bias)
-        return lambda x: values(_softmax(keys(x).reshape(memory.heads, -1)).ravel())
-    look, key, value = memory.look, memory.key.numpy()[0], memory.value.numpy()[0]
-    query, out = _times(look.query, look.query_bias), _times_of(look)
-    return lambda x: out(_found(query(x).reshape(look.heads, look.width), key, value))
 
 
 def _found(query: np.ndarray, keys: np.ndarray, values: np.ndarray) -> Vector:
@@ -152,21 +237,20 @@ def _found(query: np.ndarray, keys: np.ndarray, values: np.ndarray) -> Vector:
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
-    shares = np.exp(scores - np.maximum.reduce(scores, axis=1, keepdims=True))
-    shares /= np.add.reduce(shares, axis=1, keepdims=True)
+    """To seek the greatest and take it away first would take as long as all of the rest; it is seldom needed."""
+    shares = np.exp(scores)
+    sums = shares.dot(_ones(scores.shape[1]))
+    every = sums.tolist()
+    if not (min(every) > 1e-30 and max(every) < 1e30):
+        shares = np.exp(scores - scores.max(1, keepdims=True))
+        sums = shares.sum(1)
+    shares /= sums[:, None]
     return shares
 
 
-def _log_probs(head: Linear | Tied, nothing: Tensor) -> Callable[[Tensor], Tensor]:
-    """The head's, with its weights laid in columns: torch goes through them almost twice as fast as through rows."""
-    _, weight, bias = head.factors(nothing)
-    columns = weight.t().contiguous().t()
-    added = weight.new_zeros(len(weight)) if bias is None else bias
-    return lambda hidden: torch.addmv(added, columns, head.factors(hidden)[0]).log_softmax(-1)
-
-
-def _times_of(look: Look) -> Map:
-    return _times(look.out, look.out_bias)
+@lru_cache(1024)
+def _ones(count: int) -> Vector:
+    return np.ones(count, np.float32)
 
 
 def _times(weight: Tensor, bias: Tensor) -> Map:

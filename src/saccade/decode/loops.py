@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from saccade.data.tokenizers import END, PAD, START
-from saccade.decode.rules import Rules
+from saccade.decode.rules import NEVER, Rules
 from saccade.decode.search import Beam, Sample
+from saccade.errors import RunError
 from saccade.places import select
 from saccade.shapes import Float, Int
 
@@ -33,12 +34,50 @@ class Hypothesis:
 Found = Iterator[tuple[int, list[Hypothesis]]]  # the number of a sentence in the batch, its outputs, best first
 
 
+class Lone(Protocol):
+    """The only hypothesis of the only sentence. It is told the token that was written last (START at first) and asked
+    about the next one: each question is a step."""
+
+    def log_probs(self, token: int) -> np.ndarray:
+        """Of all words, in 32 bits and for the asker to keep."""
+        ...
+
+    def likeliest(self, token: int) -> int:
+        """Of the words that may be written."""
+        ...
+
+
 class Writer(Protocol):
     """What a search needs of a model. A memory is handed on as it came: whoever made it starts from it. A state is good
     for one step, which may write into it."""
 
     def start(self, memory: Any, rows: int) -> Any: ...
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
+    def lone(self, memory: Any) -> Lone: ...
+
+
+class OneRow:
+    """A lone hypothesis of a writer of tensors."""
+
+    def __init__(self, writer: Writer, memory: Any):
+        self._writer, self._state = writer, writer.start(memory, 1)
+
+    def log_probs(self, token: int) -> np.ndarray:
+        log_probs, self._state = self._writer.step(torch.tensor([token]), self._state)
+        found = log_probs[0].float().numpy()
+        check_finite(float(found[0]))
+        return found
+
+    def likeliest(self, token: int) -> int:
+        log_probs = self.log_probs(token)
+        log_probs[NEVER] = -math.inf
+        return int(log_probs.argmax())
+
+
+def check_finite(log_prob: float) -> None:
+    """One is enough: a softmax spreads what is not finite."""
+    if not math.isfinite(log_prob):
+        raise RunError("the model's probabilities are not finite; its weights are of no use")
 
 
 Chooser = Callable[[Float[Tensor, "B V"], list[int], int], Int[Tensor, "B"]]
@@ -72,28 +111,24 @@ def one_by_one(writer: Writer, memory: Any, rules: Rules, names: list[int], choo
             token, log_prob = token[stay], log_prob[stay]
 
 
-def alone(writer: Writer, memory: Any, rules: Rules) -> Found:
-    """The likeliest token at each step of a lone sentence: as one by one, but in plain numbers, since a step of a small
-    model takes no longer than a few operations of torch."""
-    state, token = writer.start(memory, 1), torch.tensor([START])
-    forced, longest = [word for word in rules.prefix[0].tolist() if word != PAD], int(rules.longest[0])
-    written: list[int] = []
-    total = 0.0
-    while not written or written[-1] != END:
-        log_probs, state = writer.step(token, state)
-        row = log_probs[0].float().numpy()
-        step = len(written)
-        if step + 1 == longest:
-            word = END
-        elif step < len(forced):
-            word = forced[step]
+def alone(lone: Lone, rules: Rules, names: list[int], choose: Chooser | None) -> Found:
+    """As one by one, of a lone sentence and in plain numbers, since a step of a small model takes no longer than a few
+    operations of torch. Without a chooser it is the likeliest token, and nobody asks how likely it is."""
+    prefix, longest = [word for word in rules.prefix[0].tolist() if word != PAD], int(rules.longest[0])
+    written, total = [START], 0.0 if choose else math.nan
+    for step in range(longest):
+        forced = END if step + 1 == longest else prefix[step] if step < len(prefix) else None
+        if choose is None:
+            word = lone.likeliest(written[-1])
         else:
-            row[PAD] = row[START] = -math.inf
-            word = int(row.argmax())
-        total += float(row[word])
-        written.append(word)
-        token = torch.tensor([word])
-    yield 0, [Hypothesis(tuple(written), total, total / len(written))]
+            log_probs = lone.log_probs(written[-1])
+            log_probs[NEVER] = -math.inf
+            word = int(choose(torch.from_numpy(log_probs)[None], names, step)) if forced is None else forced
+            total += float(log_probs[word])
+        written.append(word if forced is None else forced)
+        if written[-1] == END:
+            break
+    yield 0, [Hypothesis(tuple(written[1:]), total, total / (len(written) - 1))]
 
 
 def likeliest(log_probs: Float[Tensor, "B V"], names: list[int], step: int) -> Int[Tensor, "B"]:

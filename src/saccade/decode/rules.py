@@ -11,7 +11,8 @@ from torch import Tensor
 from saccade.data.tokenizers import END, PAD, START
 from saccade.shapes import Float, Int
 
-_NEVER = torch.tensor([PAD, START])
+NEVER = [PAD, START]  # what no search writes
+_NEVER = torch.tensor(NEVER)
 
 
 @dataclass(frozen=True)

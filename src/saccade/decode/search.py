@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 
 class Search(Protocol):
-    """The contract. `names` are the numbers of the sentences in the whole input, for draws that ignore batches.
-    `width` is how many hypotheses of a sentence are held at a time."""
+    """The contract. `names` are the numbers of the sentences in the whole input, for draws that ignore batches; if not
+    `scored`, nobody asks how likely outputs are. `width` is how many hypotheses of a sentence are held at a time."""
 
     width: int
 
-    def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int]) -> "Found": ...
+    def __call__(
+        self, writer: "Writer", memory: Any, rules: "Rules", names: list[int], scored: bool = True
+    ) -> "Found": ...
 
 
 class Greedy:
@@ -27,10 +29,12 @@ class Greedy:
 
     width = 1
 
-    def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int]) -> "Found":
+    def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int], scored: bool = True) -> "Found":
         from saccade.decode.loops import alone, likeliest, one_by_one
 
-        return alone(writer, memory, rules) if len(names) == 1 else one_by_one(writer, memory, rules, names, likeliest)
+        if len(names) == 1:
+            return alone(writer.lone(memory), rules, names, likeliest if scored else None)
+        return one_by_one(writer, memory, rules, names, likeliest)
 
 
 class Sample:
@@ -45,9 +49,11 @@ class Sample:
             raise Refusal(f"top_p is a probability, got {top_p}")
         self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
 
-    def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int]) -> "Found":
-        from saccade.decode.loops import draw, one_by_one
+    def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int], scored: bool = True) -> "Found":
+        from saccade.decode.loops import alone, draw, one_by_one
 
+        if len(names) == 1:
+            return alone(writer.lone(memory), rules, names, partial(draw, self))
         return one_by_one(writer, memory, rules, names, partial(draw, self))
 
 
@@ -65,7 +71,7 @@ class Beam:
             raise Refusal(f"best = {best} outputs cannot come out of a beam of size = {size}")
         self.width, self.length_penalty, self.best = size, length_penalty, best
 
-    def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int]) -> "Found":
+    def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int], scored: bool = True) -> "Found":
         from saccade.decode.loops import beam
 
         return beam(self, writer, memory, rules, names)

@@ -18,11 +18,10 @@ from saccade.data.tokenizers import END, Tokenizer
 from saccade.decode.engine import EMPTY, Abandoned, DecodeConfig, Output, check_prefixes
 from saccade.decode.lean import LeanRead, LeanStep, can_read, can_step
 from saccade.decode.lone import LoneStep, can_be_alone
-from saccade.decode.loops import Hypothesis, Writer
+from saccade.decode.loops import Hypothesis, Lone, OneRow, Writer, check_finite
 from saccade.decode.rules import Rules
 from saccade.decode.search import Search
 from saccade.decode.workers import at_most_threads, side_by_side
-from saccade.errors import RunError
 from saccade.models.assemble import Model
 from saccade.notes import Part
 from saccade.places import Memory
@@ -35,6 +34,7 @@ class ReaderWriter(Protocol):
     def read(self, source: Side) -> Any: ...
     def start(self, memory: Any, rows: int) -> Any: ...
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
+    def lone(self, memory: Any) -> Lone: ...
 
 
 class Computer(Protocol):
@@ -64,6 +64,9 @@ class Modules:
         hidden, state = self._decoder.step(tokens[:, None], state)
         return self._head.log_probs(hidden[:, -1]), state
 
+    def lone(self, memory: Memory) -> Lone:
+        return OneRow(self, memory)
+
 
 class Quick:
     """A model with as much of it written out as can be, for as long as its parts, weights and listeners stay the same.
@@ -80,7 +83,7 @@ class Quick:
         self._known, self._marked = self._things(), self._marks()
         encode = LeanRead(model) if can_read(model) else model.encoder.encode
         steps = _steps_of(model)
-        self._encode, self.start, self.step = encode, steps.start, steps.step
+        self._encode, self.start, self.step, self.lone = encode, steps.start, steps.step, steps.lone
 
     def read(self, source: Side) -> Memory:
         return self._encode(source.values, source.keep)
@@ -134,15 +137,35 @@ class Watched:
     """A writer that stops when nobody waits any more, and when its probabilities are none."""
 
     def __init__(self, writer: Writer, going: Callable[[], bool]):
-        self.start, self._step, self._going = writer.start, writer.step, going
+        self.start, self._step, self._lone, self._going = writer.start, writer.step, writer.lone, going
 
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+        self.ask()
+        log_probs, state = self._step(tokens, state)
+        check_finite(float(log_probs[:, 0].sum()))
+        return log_probs, state
+
+    def lone(self, memory: Any) -> "WatchedLone":
+        return WatchedLone(self._lone(memory), self.ask)
+
+    def ask(self) -> None:
         if not self._going():
             raise Abandoned
-        log_probs, state = self._step(tokens, state)
-        if not math.isfinite(float(log_probs[:, 0].sum())):  # one is enough: a softmax spreads what is not finite
-            raise RunError("the model's probabilities are not finite; its weights are of no use")
-        return log_probs, state
+
+
+class WatchedLone:
+    """A lone hypothesis that stops when nobody waits any more."""
+
+    def __init__(self, lone: Lone, ask: Callable[[], None]):
+        self._lone, self._ask = lone, ask
+
+    def log_probs(self, token: int) -> np.ndarray:
+        self._ask()
+        return self._lone.log_probs(token)
+
+    def likeliest(self, token: int) -> int:
+        self._ask()
+        return self._lone.likeliest(token)
 
 
 class SearchEngine:
@@ -187,7 +210,7 @@ class SearchEngine:
         rules = Rules.of(longest, [corpus.target(row).tolist() for row in rows])
         names = [first + row for row in rows]
         with at_most_threads(len(rows) * search.width):  # two threads would fight over the step of a lone hypothesis
-            found = [*search(Watched(writer, going), writer.read(source), rules, names)]
+            found = [*search(Watched(writer, going), writer.read(source), rules, names, not decode.text_only)]
         return [(rows[i], [self._output(h) for h in best]) for i, best in found]
 
     def _output(self, found: Hypothesis) -> Output:

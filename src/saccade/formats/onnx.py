@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from saccade.data.batches import Side
+from saccade.decode.loops import Lone, OneRow
 from saccade.decode.torch_engine import SearchEngine
 from saccade.errors import RunError, SaccadeError
 from saccade.formats.deployed import Package, Subject, read_deployed, write_deployed
@@ -110,6 +111,9 @@ class OnnxWriter:
         flat = {name: value.value if isinstance(value, Fixed) else value for name, value in state.items()}
         log_probs, *moved = _run(self._step, self._outputs, {"tokens": tokens, **flat})
         return log_probs, state | dict(zip(self._moving, moved, strict=True))
+
+    def lone(self, memory: Mapping[str, Tensor]) -> Lone:
+        return OneRow(self, memory)
 
 
 def _session(path: Path) -> Any:
