@@ -5,6 +5,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -81,8 +82,13 @@ def test_a_wide_beam_finds_the_best_of_longer_outputs_too() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_beam_of_one_is_greedy(seed: int) -> None:
     model = tiny_model(seed, 1 + seed / 4)
-    longest = [6, 4, 5, 9]
-    assert searched(Beam(size=1), model, SOURCES, longest) == searched(Greedy(), model, SOURCES, longest)
+    longest, beam = [6, 4, 5, 9], Beam(size=1, length_penalty=0.6)
+    found = searched(beam, model, SOURCES, longest)
+    greedy = searched(Greedy(), model, SOURCES, longest)
+    assert [(only.tokens, only.log_prob) for (only,) in found] == [(only.tokens, only.log_prob) for (only,) in greedy]
+    assert all(only.score == only.log_prob / len(only.tokens) ** 0.6 for (only,) in found)
+    loop: Any = partial(loops.beam, beam)  # which knows no such case
+    assert found == searched(loop, model, SOURCES, longest)
 
 
 def textbook_beam(model: Model, source: Sequence[int], longest: int, size: int, penalty: float) -> list[Any]:

@@ -84,8 +84,9 @@ class LeanRead:
         self._embed = Embed(self._encoder)
         self._layers = [_ReadLayer(cast(Standard, block)) for block in self._encoder.layers]
 
-    def __call__(self, values: Tensor, keep: Keep | None) -> Memory:
-        x, places = self._embed(values, 0), Places.of(values, keep)
+    def __call__(self, values: Ids, keep: Keep | None) -> Memory:
+        length, places = values.shape[1], Places.of(values, keep)
+        x = self._embed(values, self._embed.places(length)[:length])
         seen = places.keep[:, None, None] if places.padded else None
         for layer in self._layers:
             x = layer(x, seen)
@@ -143,7 +144,7 @@ class LeanStep:
         at, past = state["at"], state["past"]
         if at == past.shape[4]:
             past = F.pad(past, (0, 0, 0, ROOM))
-        x = self.embed(tokens[:, None], at)[:, 0]
+        x = self.embed(tokens, self.embed.places(at + 1)[at])
         for layer, own, memory in zip(self.layers, past.unbind(1), state["memory"], strict=True):
             x = layer(x, own, at, memory.value)
         return self.head.log_probs(self.close(x)), state | {"at": at + 1, "past": past}
@@ -158,9 +159,8 @@ class Embed:
         self._position, self._longest = side.position, side.longest
         self._places = self._places_to(min(32, self._longest or 32))
 
-    def __call__(self, tokens: Ids, first: int) -> States:
-        end = first + tokens.shape[1]
-        return torch.add(self.places(end)[first:end], F.embedding(tokens, self.table), alpha=self.scale)
+    def __call__(self, tokens: Int[Tensor, "*n"], places: Float[Tensor, "*m D"]) -> Float[Tensor, "*n D"]:
+        return torch.add(places, F.embedding(tokens, self.table), alpha=self.scale)
 
     def places(self, count: int) -> Float[Tensor, "T D"]:
         """What the position adds at each of so many places, and maybe more."""

@@ -89,10 +89,12 @@ class _Hypothesis:
         self._at = 0
 
     def log_probs(self, token: int) -> Vector:
-        return self._head.log_probs(self._hidden(token))
+        with np.errstate(all="ignore"):  # the head looks whether all is finite
+            return self._head.log_probs(self._hidden(token))
 
     def likeliest(self, token: int) -> int:
-        return self._head.likeliest(self._hidden(token))
+        with np.errstate(all="ignore"):
+            return self._head.likeliest(self._hidden(token))
 
     def _hidden(self, token: int) -> Vector:
         at, self._at = self._at, self._at + 1
@@ -104,10 +106,9 @@ class _Hypothesis:
         x += self._places[at]
         if not self._has_mean:
             x -= x.dot(self._share)
-        with np.errstate(all="ignore"):  # the head looks whether all is finite
-            for layer, own, look in zip(self._layers, self._past, self._looks, strict=True):
-                x = layer(x, own, at, look)
-            return self._close(x)
+        for layer, own, look in zip(self._layers, self._past, self._looks, strict=True):
+            x = layer(x, own, at, look)
+        return self._close(x)
 
 
 class _Layer:

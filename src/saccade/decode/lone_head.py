@@ -53,8 +53,8 @@ def sifting_is_fast() -> bool:
 
 class Sieve:
     """The words that can be the likeliest: a product in eight bits is read in a quarter of the time, and says of every
-    logit how far it can be off. W = Ŵ + E and h = ĥ + e give |W h − Ŵ ĥ| ≤ |E| |ĥ| + |W| |e| (Cauchy & Schwarz). It is
-    seldom that more than one or two words are left."""
+    logit how far it can be off. W = Ŵ + E and h = ĥ + e give |W h − Ŵ ĥ| ≤ |E| |ĥ| + |W| |e| (Cauchy & Schwarz). Mostly
+    one word is left, or two."""
 
     MOST = 256  # words that are left, for which it was worth it
 

@@ -157,7 +157,7 @@ def beam(search: Beam, writer: Writer, memory: Any, rules: Rules, names: list[in
     done: list[list[Hypothesis]] = [[] for _ in names]
     for step in range(int(rules.longest.max())):
         for row, tokens, log_prob in beams.advance(step, [len(d) for d in done]):
-            done[row].append(Hypothesis(tokens, log_prob, log_prob / len(tokens) ** search.length_penalty))
+            done[row].append(Hypothesis(tokens, log_prob, search.score(log_prob, len(tokens))))
         finished = [row for row, hope in beams.hopes() if _settled(search, done[row], hope, beams.longest(row))]
         for row in finished:
             yield row, sorted(done[row], key=lambda h: -h.score)[: search.best]
@@ -171,7 +171,7 @@ def _settled(search: Beam, done: list[Hypothesis], hope: float, longest: int) ->
         return True
     if len(done) < search.best:
         return False
-    return sorted((h.score for h in done), reverse=True)[search.best - 1] >= hope / longest**search.length_penalty
+    return sorted((h.score for h in done), reverse=True)[search.best - 1] >= search.score(hope, longest)
 
 
 class _Beams:
@@ -206,7 +206,7 @@ class _Beams:
         ]
         self._score = score.masked_fill(ended, -math.inf)
         rows = (torch.arange(len(self._alive))[:, None] * self._size + parent).flatten()
-        self._state = select(state, rows) if self._size > 1 else state
+        self._state = select(state, rows)
         return out
 
     def hopes(self) -> list[tuple[int, float]]:

@@ -2,6 +2,7 @@
 `loops` and are imported when a search is called, so that an engine without torch need not wait for it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -9,7 +10,7 @@ from saccade.config import Count, Natural, NotNegative, Positive, Slot
 from saccade.errors import Refusal
 
 if TYPE_CHECKING:
-    from saccade.decode.loops import Found, Writer
+    from saccade.decode.loops import Found, Hypothesis, Writer
     from saccade.decode.rules import Rules
 
 
@@ -74,7 +75,15 @@ class Beam:
     def __call__(self, writer: "Writer", memory: Any, rules: "Rules", names: list[int], scored: bool = True) -> "Found":
         from saccade.decode.loops import beam
 
-        return beam(self, writer, memory, rules, names)
+        if self.width > 1:
+            return beam(self, writer, memory, rules, names)
+        return ((row, [self._scored(only)]) for row, (only,) in Greedy()(writer, memory, rules, names, scored))
+
+    def _scored(self, found: "Hypothesis") -> "Hypothesis":
+        return replace(found, score=self.score(found.log_prob, len(found.tokens)))
+
+    def score(self, log_prob: float, length: int) -> float:
+        return log_prob / length**self.length_penalty
 
 
 SEARCHES: dict[str, Callable[..., Search]] = {"greedy": Greedy, "beam": Beam, "sample": Sample}
