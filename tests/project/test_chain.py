@@ -29,17 +29,18 @@ def write(folder: Path, form: str) -> None:
                 file.writelines(f"{pair[side] if not form else pair[side].lower()}\n" for pair in LINES)
 
 
-def test_two_models_speak_and_one_hears_them(tmp_path: Path) -> None:
-    write(tmp_path, ".lc.norm.tok")
+@pytest.mark.parametrize(("form", "flags"), [(".lc.norm.tok", []), ("", ["--cased"])], ids=["lower", "cased"])
+def test_two_models_speak_and_one_hears_them(tmp_path: Path, form: str, flags: list[str]) -> None:
+    write(tmp_path, form)
     runs = tmp_path / "runs"
-    found = run(tmp_path, runs, "--seed", 3)
+    found = run(tmp_path, runs, "--seed", 3, *flags)
     assert found.returncode == 0, found.stdout + found.stderr
     assert "bleu" in found.stdout.lower()
     spoken = [(runs / "text" / f"train.{side}").read_text("utf-8").split("\n")[:-1] for side in ("src", "tgt")]
     people = [*zip(*spoken, strict=True)][: len(LINES)]
-    assert people == [(source.lower(), target.lower()) for source, target in LINES]
+    assert people == [(a if flags else a.lower(), b if flags else b.lower()) for a, b in LINES]
     assert len(spoken[0]) > len(LINES), "nobody has spoken"
-    for name, source in (("forward", "train.lc.norm.tok.en.gz"), ("backward", "train.lc.norm.tok.de.gz")):
+    for name, source in (("forward", f"train{form}.en.gz"), ("backward", f"train{form}.de.gz")):
         config = (runs / name / "config.toml").read_text("utf-8")
         assert source in config
         assert "seed = 3" in config

@@ -28,13 +28,10 @@ from saccade.places import Memory
 from saccade.shapes import Float, Int
 
 
-class ReaderWriter(Protocol):
+class ReaderWriter(Writer, Protocol):
     """What a search engine needs of whatever computes a model: it reads sources, and then it is a search's Writer."""
 
     def read(self, source: Side) -> Any: ...
-    def start(self, memory: Any, rows: int) -> Any: ...
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
-    def lone(self, memory: Any) -> Lone: ...
 
 
 class Computer(Protocol):
