@@ -23,10 +23,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.counting import statistical
-from saccade.counting.symmetrise import SYMMETRISE
-from saccade.data.links import Gold, Links, parse_all, turned
-from saccade.measures.alignment import score_alignments
+from saccade.aligners import statistical
+from saccade.aligners.symmetrize import SYMMETRIZE
+from saccade.data.links import Gold, Links, parse_all, transposed
+from saccade.metrics.alignment import score_alignments
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "recipes" / "alignment"))
 import prepare  # pyright: ignore[reportMissingImports]
@@ -57,12 +57,12 @@ def _split(pair: tuple[str, str]) -> Pair:
 
 
 def saccade(sources: Words, targets: Words) -> Both:
-    return statistical.align(sources, targets), [*map(turned, statistical.align(targets, sources))]
+    return statistical.align(sources, targets), [*map(transposed, statistical.align(targets, sources))]
 
 
 def saccade_plain(sources: Words, targets: Words) -> Both:
     forward = statistical.align(sources, targets, fertility=False)
-    return forward, [*map(turned, statistical.align(targets, sources, fertility=False))]
+    return forward, [*map(transposed, statistical.align(targets, sources, fertility=False))]
 
 
 def eflomal(sources: Words, targets: Words) -> Both:
@@ -117,7 +117,7 @@ def compare(pairs: Sequence[Pair], gold: Sequence[Gold]) -> dict[str, dict[str, 
         forward, backward = (found[-len(gold) :] for found in system(sources, targets))
         seconds = time.perf_counter() - began
         ways = {"forward": forward, "backward": backward}
-        for rule, joined in SYMMETRISE.items():
+        for rule, joined in SYMMETRIZE.items():
             ways[rule] = [joined(*both) for both in zip(forward, backward, strict=True)]
         scores = {way: score_alignments(links, gold).plain() for way, links in ways.items()}
         results[name] = {"seconds": seconds, "scores": scores}

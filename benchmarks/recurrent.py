@@ -33,17 +33,17 @@ from saccade.config import Choice
 from saccade.data import batches as saccade_batches
 from saccade.data.tokenizers import END, PAD, START
 from saccade.decode.engine import DecodeConfig
-from saccade.decode.loops import Found, Lone, OneRow, Writer
-from saccade.decode.rules import Rules
+from saccade.decode.loops import SearchResults, SingleHypothesis, SingleRow, StepModel
+from saccade.decode.rules import Constraints
 from saccade.decode.search import Greedy
 from saccade.decode.torch_engine import torch_engine
 from saccade.places import Memory
 from saccade.recipe import Recipe, recipe_of
 from saccade.runs.folder import RunFolder
-from saccade.training.job import Job, prepare
+from saccade.training.job import TrainingJob, prepare
 from saccade.training.loop import update
 from saccade.training.progress import Silent
-from saccade.training.state import State
+from saccade.training.state import TrainingState
 
 SENTENCES = 128  # in a batch of a tutorial
 AT_ONCE = 32  # sentences that are decoded together
@@ -59,7 +59,12 @@ def recipe(folder: Path, dim: int) -> Recipe:
         split: {"kind": "pairs", "src": f"{name}.de.gz", "tgt": f"{name}.en.gz"}
         for split, name in (("train", "train"), ("dev", "test_2016_flickr"))
     }
-    decoder = {"kind": "recurrent", "cell": "gru", "memory": {"kind": "bare", "score": "additive"}, "attend": "before"}
+    decoder = {
+        "kind": "recurrent",
+        "cell": "gru",
+        "cross": {"kind": "unprojected", "score": "additive"},
+        "attend": "before",
+    }
     return recipe_of(
         {
             "data": {"folder": str(folder), **text, "tokenizer": {"kind": "sentencepiece", "size": 8000}},
@@ -80,17 +85,17 @@ def recipe(folder: Path, dim: int) -> Recipe:
 # ── training ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan(job: Job) -> Iterator[list[saccade_batches.Batch]]:
+def plan(job: TrainingJob) -> Iterator[list[saccade_batches.Batch]]:
     """Saccade's batches, update after update."""
-    settings, start = job.recipe.train, saccade_batches.Position()
+    settings, start = job.recipe.train, saccade_batches.SamplerState()
     corpus, seed = job.train.corpus, job.recipe.seed
     for batches, _ in saccade_batches.updates(corpus, settings.batch_tokens, settings.update_tokens, seed, start):
         yield batches
 
 
-def learning(job: Job) -> Work:
+def learning(job: TrainingJob) -> Work:
     """Updates of Saccade."""
-    state, batches_of_updates = State(), plan(job)
+    state, batches_of_updates = TrainingState(), plan(job)
 
     def work() -> int:
         job.model.train()
@@ -115,7 +120,7 @@ def peer_learning(model: tutorial_gru.Translator, batches: Iterator[tutorial_gru
     return work
 
 
-def random_batches(job: Job) -> Iterator[tutorial_gru.Batch]:
+def random_batches(job: TrainingJob) -> Iterator[tutorial_gru.Batch]:
     """For ever: sentences as a shuffle brings them together, what is left over at the end of an epoch left out."""
     corpus, random = job.train.corpus, np.random.default_rng(job.recipe.seed)
     while True:
@@ -134,7 +139,7 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     return pad_sequence(ids, True, PAD), torch.tensor([len(row) for row in ids])
 
 
-def bucketed_batches(job: Job) -> Iterator[tutorial_gru.Batch]:
+def bucketed_batches(job: TrainingJob) -> Iterator[tutorial_gru.Batch]:
     """Saccade's batches as the tutorial reads them."""
     for batches in plan(job):
         for batch in batches:
@@ -149,7 +154,7 @@ def bucketed_batches(job: Job) -> Iterator[tutorial_gru.Batch]:
 class Unending:
     """A model that never ends an output by itself."""
 
-    def __init__(self, writer: Writer):
+    def __init__(self, writer: StepModel):
         self.writer = writer
 
     def start(self, memory: Memory, rows: int) -> Any:
@@ -160,8 +165,8 @@ class Unending:
         log_probs[:, END] = -1e9
         return log_probs, state
 
-    def lone(self, memory: Memory) -> Lone:
-        return OneRow(self, memory)
+    def single(self, memory: Memory) -> SingleHypothesis:
+        return SingleRow(self, memory)
 
 
 class AsLong:
@@ -172,8 +177,10 @@ class AsLong:
     def __init__(self, lengths: Sequence[int]):
         self.lengths = lengths
 
-    def __call__(self, writer: Writer, memory: Memory, rules: Rules, names: list[int], scored: bool = True) -> Found:
-        return Greedy()(Unending(writer), memory, Rules.of([self.lengths[name] for name in names]), names)
+    def __call__(
+        self, writer: StepModel, memory: Memory, rules: Constraints, names: list[int], scored: bool = True
+    ) -> SearchResults:
+        return Greedy()(Unending(writer), memory, Constraints.of([self.lengths[name] for name in names]), names)
 
 
 @contextmanager
@@ -196,7 +203,7 @@ def as_long(model: tutorial_gru.Translator, lengths: Tensor) -> Iterator[None]:
 class TestText:
     """The sentences to translate, and how long each output shall be (the end included)."""
 
-    def __init__(self, job: Job):
+    def __init__(self, job: TrainingJob):
         self.tokenizer = job.codecs.source
         self.sources = [pair.source for pair in job.dev]
         self.source_lengths = [len(ids) + 1 for ids in self.tokenizer.encode(self.sources)]
@@ -206,13 +213,13 @@ class TestText:
         return sorted(range(len(self.sources)), key=lambda row: self.source_lengths[row])
 
 
-def decoding(job: Job, text: TestText, batch_tokens: int) -> Work:
+def decoding(job: TrainingJob, text: TestText, batch_tokens: int) -> Work:
     """All sentences by Saccade's engine."""
     engine = torch_engine(job.model, job.codecs.source, job.codecs.target)
     decode = DecodeConfig(search=Choice("as_long", lambda: AsLong(text.lengths), {}), batch_tokens=batch_tokens)
 
     def work() -> int:
-        found = dict(engine.find(text.sources, decode))
+        found = dict(engine.generate(text.sources, decode))
         assert [len(found[row][0].ids) for row in range(len(found))] == text.lengths
         return len(found)
 

@@ -10,7 +10,7 @@ minute of the machine hits all of them, and the medians of the ratios within a r
 The limit runs every product of an update (forward, and both of backward) at the model's own shapes, real tokens only:
 with all threads on each product, or a thread for each part of the batch, whichever is faster. There are two of them.
 That of torch.mm, into memory that is there already, is what no program can pass that multiplies as torch does by
-itself, as both peers do. The other multiplies with oneDNN where Saccade does (`parts/products.py`), and is the same
+itself, as both peers do. The other multiplies with oneDNN where Saccade does (`parts/fast_linear.py`), and is the same
 where it does not.
 
 Memory is what the process grows by over its size before the first update, at its peak over the largest batches.
@@ -33,15 +33,15 @@ import torch
 from peers.transformer_loops import Marian, Sizes, TorchTransformer, train_step
 from torch import Tensor
 
-from saccade.data.batches import Batch, Position, updates
-from saccade.parts import products
+from saccade.data.batches import Batch, SamplerState, updates
+from saccade.parts import fast_linear
 from saccade.recipe import Recipe, recipe_of
 from saccade.runs.folder import RunFolder
 from saccade.training.dry_run import largest_batch
-from saccade.training.job import Job, prepare
+from saccade.training.job import TrainingJob, prepare
 from saccade.training.loop import update
 from saccade.training.progress import Silent
-from saccade.training.state import State
+from saccade.training.state import TrainingState
 
 SYSTEMS = ("saccade", "marian", "nn_transformer", "torch_limit", "limit")
 SMOOTHING, CLIP = 0.1, 1.0
@@ -67,7 +67,7 @@ def recipe(folder: Path, size: str) -> Recipe:
     )
 
 
-def sizes(job: Job) -> Sizes:
+def sizes(job: TrainingJob) -> Sizes:
     model = job.recipe.model
     block = model.encoder.options["block"].options
     return Sizes(
@@ -83,13 +83,13 @@ def sizes(job: Job) -> Sizes:
 # ── the systems ───────────────────────────────────────────────────────────────────────────────────
 
 
-def saccade_step(job: Job) -> Step:
-    state = State()
+def saccade_step(job: TrainingJob) -> Step:
+    state = TrainingState()
     job.model.train()
     return lambda batch: update(job, state, [batch])
 
 
-def peer_step(job: Job, peer: Callable[[Sizes], torch.nn.Module]) -> Step:
+def peer_step(job: TrainingJob, peer: Callable[[Sizes], torch.nn.Module]) -> Step:
     torch.manual_seed(1)
     model = peer(sizes(job)).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
@@ -100,8 +100,8 @@ class Products:
     """All matrix products of an update, in memory that is there already, by torch.mm or as Saccade multiplies."""
 
     def __init__(self, sizes: Sizes, as_saccade: bool):
-        self.sizes, self._as_saccade = sizes, as_saccade and products.wide()
-        self._memory: dict[tuple[str, int], Tensor] = {}
+        self.sizes, self._as_saccade = sizes, as_saccade and fast_linear.prefers_onednn()
+        self._cross_part: dict[tuple[str, int], Tensor] = {}
         self._chunk = min(CHUNKS, key=lambda chunk: timed(lambda: self.output(4096, chunk)))
 
     def __call__(self, batch: Batch) -> None:
@@ -128,11 +128,11 @@ class Products:
     def linear(self, rows: int, inputs: int, outputs: int) -> None:
         """y = x W, then the gradients of x and W."""
         if self._as_saccade:
-            rows = products.rounded(rows)
+            rows = fast_linear.rounded(rows)
             x, turned, y = self.of("x", rows, inputs), self.of("w", outputs, inputs), self.of("y", rows, outputs)
-            products.times(x, turned)
-            products.times(y, turned.t())
-            products.times(*(y.t(), x.t()) if outputs <= inputs else (x.t(), y.t()))
+            fast_linear.matmul(x, turned)
+            fast_linear.matmul(y, turned.t())
+            fast_linear.matmul(*(y.t(), x.t()) if outputs <= inputs else (x.t(), y.t()))
             return
         x, weight, y = self.of("x", rows, inputs), self.of("w", inputs, outputs), self.of("y", rows, outputs)
         torch.mm(x, weight, out=y)
@@ -157,9 +157,9 @@ class Products:
     def of(self, name: str, *shape: int) -> Tensor:
         """A tensor of this shape in memory kept under this name. Its numbers are small and stay so."""
         count = torch.Size(shape).numel()
-        known = self._memory.get((name, len(shape)))
+        known = self._cross_part.get((name, len(shape)))
         if known is None or known.numel() < count:
-            known = self._memory[name, len(shape)] = torch.zeros(2 * count)
+            known = self._cross_part[name, len(shape)] = torch.zeros(2 * count)
         return known[:count].view(shape)
 
 
@@ -179,7 +179,7 @@ class Limit:
         self._faster(batch)
 
     def _side_by_side(self, batch: Batch) -> None:
-        for _ in self._pool.map(lambda each, part: each(part), self._parts, batch.cut(len(self._parts))):
+        for _ in self._pool.map(lambda each, part: each(part), self._parts, batch.split(len(self._parts))):
             pass  # an error would be raised here
 
 
@@ -224,8 +224,8 @@ def worker(system: str, size: str, folder: Path, scratch: Path) -> None:
         print(json.dumps(answer), flush=True)
 
 
-def batches(job: Job) -> Iterator[Batch]:
-    for update_batches, _ in updates(job.train.corpus, 4096, 0, job.recipe.seed, Position()):
+def batches(job: TrainingJob) -> Iterator[Batch]:
+    for update_batches, _ in updates(job.train.corpus, 4096, 0, job.recipe.seed, SamplerState()):
         yield from update_batches
 
 

@@ -50,16 +50,16 @@ def settings(run: Any, cell: Cell) -> DecodeConfig:
     lengths = [len(ids) + 1 for ids in run.codecs.source.encode(cell.sentences)]
     search = {"kind": "beam", "size": cell.beam} if cell.beam > 1 else "greedy"
     room = {"batch_tokens": int(cell.batch * statistics.mean(lengths) * cell.beam) + 1}
-    tree = {**plain(run.recipe.decode), "search": search, "text_only": True, **room}  # as `saccade translate` asks
+    tree = {**plain(run.recipe.decode), "search": search, "scores": False, **room}  # as `saccade translate` asks
     return resolve(DecodeConfig, [python_layer(tree)]).config
 
 
 def of_engine(engine: Engine, decode: DecodeConfig, batch: int) -> Translate:
     def one_by_one(sentences: Sequence[str]) -> list[str]:
-        return [next(in_order(engine.find([sentence], decode)))[0].text for sentence in sentences]
+        return [next(in_order(engine.generate([sentence], decode)))[0].text for sentence in sentences]
 
     def together(sentences: Sequence[str]) -> list[str]:
-        return [outputs[0].text for outputs in in_order(engine.find(sentences, decode))]
+        return [outputs[0].text for outputs in in_order(engine.generate(sentences, decode))]
 
     return one_by_one if batch == 1 else together
 

@@ -20,8 +20,8 @@ from saccade.lines import file_lines
 
 def said_by(run: Path, texts: list[str], beam: int) -> Iterator[str]:
     model = saccade.load(run, engine="auto")
-    search = {"search": {"kind": "beam", "size": beam}, "text_only": True}
-    found = track(model.engine.find(texts, search_settings(model.recipe.decode, search)), len(texts), run.name)
+    search = {"search": {"kind": "beam", "size": beam}, "scores": False}
+    found = track(model.engine.generate(texts, search_settings(model.recipe.decode, search)), len(texts), run.name)
     return (outputs[0].text for outputs in in_order(found))
 
 

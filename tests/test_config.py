@@ -24,7 +24,7 @@ from saccade.config import (
     to_toml,
     wiring,
 )
-from saccade.errors import ConfigError, Refusal
+from saccade.errors import BuildError, ConfigError
 
 
 class Plain:
@@ -35,7 +35,7 @@ class Plain:
 class Fancy:
     def __init__(self, dim: int, causal: bool = False, *, rate: float = 0.5):
         if causal:
-            raise Refusal("cannot be causal")
+            raise BuildError("cannot be causal")
         self.dim, self.rate = dim, rate
 
 
@@ -104,7 +104,7 @@ def test_a_choice_builds_its_part_with_the_wiring_it_asks_for() -> None:
 
 def test_a_refusal_gathers_its_key_on_the_way_out() -> None:
     choice = read('outer.inner="fancy"').outer
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(BuildError) as caught:
         build(choice, "outer", dim=3, causal=True)
     assert caught.value.key == ("outer", "inner")
     assert caught.value.reason == "cannot be causal"

@@ -13,9 +13,9 @@ from saccade.errors import SaccadeError
 from saccade.models.assemble import Model, ModelConfig, assemble
 from saccade.notes import Part, capture, listen
 from saccade.places import Memory, Places
-from saccade.tasks.losses import extras, next_token
+from saccade.tasks.losses import auxiliary_losses, next_token
 
-KINDS = ("weights", "loss", "wager")
+KINDS = ("weights", "loss", "sampled")
 
 
 class Speaker(Part):
@@ -54,7 +54,7 @@ def said(notes: Any) -> dict[str, list[float]]:
 
 def test_each_listener_hears_its_kind_only() -> None:
     room = Room()
-    with listen(room, "weights") as weights, listen(room, "loss") as losses, listen(room, "wager") as wagers:
+    with listen(room, "weights") as weights, listen(room, "loss") as losses, listen(room, "sampled") as wagers:
         room(10.0, places())
     assert said(weights) == {"first": [10], "second": [-10]}
     assert said(losses) == {"first": [11], "second": [-9]}
@@ -70,7 +70,7 @@ def test_a_listener_inside_another_leaves_it_as_it_was() -> None:
         room(3.0, places(start=6))
     assert said(outer)["first"] == [1, 2, 3]
     assert said(inner)["first"] == [2 + 1]
-    assert not any(room.first.asked(kind) for kind in KINDS)
+    assert not any(room.first.has_listener(kind) for kind in KINDS)
 
 
 def test_of_two_listeners_of_a_kind_the_inner_one_hears() -> None:
@@ -87,18 +87,18 @@ def test_of_two_listeners_of_a_kind_the_inner_one_hears() -> None:
 def test_a_part_is_asked_only_while_someone_listens_to_it() -> None:
     room = Room()
     with listen(room.first, "loss") as notes:
-        assert [room.first.asked(kind) for kind in KINDS] == [False, True, False]
-        assert not room.second.asked("loss")
+        assert [room.first.has_listener(kind) for kind in KINDS] == [False, True, False]
+        assert not room.second.has_listener("loss")
         room(1.0, places())
     assert said(notes) == {"": [2]}
-    assert not room.first.asked("loss")
+    assert not room.first.has_listener("loss")
 
 
 def test_after_an_error_nobody_listens() -> None:
     room = Room()
     with pytest.raises(ZeroDivisionError), capture(room), listen(room, "loss"):
         raise ZeroDivisionError
-    assert not any(part.asked(kind) for part in (room.first, room.second) for kind in KINDS)
+    assert not any(part.has_listener(kind) for part in (room.first, room.second) for kind in KINDS)
 
 
 def test_other_rooms_hear_nothing() -> None:
@@ -150,13 +150,13 @@ def model_of(memory: Any, **encoder: Any) -> Model:
         "dim": DIM,
         "dropout": {"residual": 0.0, "embedding": 0.0},
         "encoder": {"kind": "recurrent"} | encoder,
-        "decoder": {"kind": "recurrent", "memory": memory},
+        "decoder": {"kind": "recurrent", "cross": memory},
     }
     torch.manual_seed(0)
     return shaken(assemble(resolve(ModelConfig, [python_layer(tree)]).config, WORDS, WORDS)).double().train()
 
 
-COVERING = {"score": "additive", "coverage": True, "repeat_cost": 0.8}
+COVERING = {"score": "additive", "coverage": True, "coverage_loss": 0.8}
 
 
 def gradient(model: Model) -> Tensor:
@@ -172,7 +172,7 @@ def test_the_cost_of_looking_twice_is_a_sum_while_training() -> None:
         losses = [next_token(model, CORPUS.batch(rows), 0.1) for rows in parts]
         for loss in losses:
             loss.total.backward()
-        found.append((sum(loss.shown["decoder.memory"] for loss in losses), gradient(model)))
+        found.append((sum(loss.shown["decoder.cross"] for loss in losses), gradient(model)))
     (whole, learned), (halves, learned_by_halves) = found
     assert whole > 0.1
     assert halves == pytest.approx(whole)
@@ -182,7 +182,7 @@ def test_the_cost_of_looking_twice_is_a_sum_while_training() -> None:
 def test_the_total_is_the_cost_and_all_that_is_shown() -> None:
     model = model_of(COVERING)
     loss = next_token(model, CORPUS.batch([0, 1]), 0.0)
-    assert set(loss.shown) == {"cost", "decoder.memory"}
+    assert set(loss.shown) == {"cost", "decoder.cross"}
     assert float(loss.total.detach()) == pytest.approx(sum(loss.shown.values()))
     in_use = next_token(model.eval(), CORPUS.batch([0, 1]), 0.0)
     assert float(in_use.total.detach()) == pytest.approx(loss.shown["cost"])
@@ -190,14 +190,14 @@ def test_the_total_is_the_cost_and_all_that_is_shown() -> None:
 
 
 def test_a_cost_that_nobody_asked_for_is_not_computed() -> None:
-    model = model_of(COVERING | {"repeat_cost": 0.0})
+    model = model_of(COVERING | {"coverage_loss": 0.0})
     assert set(next_token(model, CORPUS.batch([0, 1]), 0.0).shown) == {"cost"}
 
 
 class Costly(Part):
     """Tells nothing of the source, and costs one for each place, in `visits` notes."""
 
-    looks, width = False, 0
+    attends, width = False, 0
 
     def __init__(self, visits: int = 1) -> None:
         super().__init__()
@@ -217,19 +217,19 @@ def test_padding_has_no_share_in_a_cost(visits: int) -> None:
     """One for each real place, of targets of five, one, two and no words, and their ends."""
     model = model_of("at_start")
     assert model.decoder is not None
-    model.decoder.memory = Costly(visits)  # type: ignore[attr-defined]
+    model.decoder.cross = Costly(visits)  # type: ignore[attr-defined]
     loss = next_token(model, CORPUS.batch([0, 1, 2, 3]), 0.0)
-    names = ["decoder.memory", "decoder.memory@1"][:visits]
+    names = ["decoder.cross", "decoder.cross@1"][:visits]
     assert {name: cost for name, cost in loss.shown.items() if name != "cost"} == dict.fromkeys(names, 5 + 1 + 2 + 4)
     assert float(loss.total.detach()) == pytest.approx(loss.shown["cost"] + visits * 12)
 
 
 def test_a_hard_pick_is_shown_by_its_name() -> None:
-    model = model_of({"score": "additive", "pick": "hard"})
-    assert set(next_token(model, CORPUS.batch([0, 1]), 0.0).shown) == {"cost", "decoder.memory.pick"}
+    model = model_of({"score": "additive", "normalizer": "hard"})
+    assert set(next_token(model, CORPUS.batch([0, 1]), 0.0).shown) == {"cost", "decoder.cross.normalizer"}
 
 
-@pytest.mark.parametrize("memory", [COVERING, {"score": "additive", "pick": "hard"}], ids=["coverage", "hard"])
+@pytest.mark.parametrize("memory", [COVERING, {"score": "additive", "normalizer": "hard"}], ids=["coverage", "hard"])
 def test_who_captures_while_a_model_learns_changes_nothing(memory: Any) -> None:
     totals = []
     for listening in (False, True):
@@ -238,7 +238,7 @@ def test_who_captures_while_a_model_learns_changes_nothing(memory: Any) -> None:
         if listening:
             with capture(model) as maps:
                 totals.append(next_token(model, CORPUS.batch([0, 1]), 0.0))
-            assert maps["decoder.memory"].shape == (2, 1, 6, 4)
+            assert maps["decoder.cross"].shape == (2, 1, 6, 4)
         else:
             totals.append(next_token(model, CORPUS.batch([0, 1]), 0.0))
     assert torch.equal(totals[0].total, totals[1].total)
@@ -248,6 +248,6 @@ def test_who_captures_while_a_model_learns_changes_nothing(memory: Any) -> None:
 def test_nobody_listens_for_costs_where_nothing_is_learned() -> None:
     model = model_of(COVERING)
     for training, learns in ((True, True), (False, True), (True, False)):
-        with torch.set_grad_enabled(learns), extras(model.train(training)):
-            assert model.decoder.memory.asked("loss") == (training and learns)  # type: ignore[union-attr]
-    assert not model.decoder.memory.asked("loss")  # type: ignore[union-attr]
+        with torch.set_grad_enabled(learns), auxiliary_losses(model.train(training)):
+            assert model.decoder.cross.has_listener("loss") == (training and learns)  # type: ignore[union-attr]
+    assert not model.decoder.cross.has_listener("loss")  # type: ignore[union-attr]

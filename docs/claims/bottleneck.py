@@ -16,14 +16,14 @@ from common import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, copying, label, panel
 
 import saccade
 from saccade.data.generated import Copy
-from saccade.measures.translation import bleu
+from saccade.metrics.translation import bleu
 from saccade.training.progress import Silent
 
 SHORTEST, LONGEST, SYMBOLS = 2, 15, 20  # of the training text
 LENGTHS, ROWS = range(4, 31, 2), 100
 SHOWN, INSIDE = (4, 8, 14, 20, 30), (14, 20)
 UPDATES, SEEDS = 800, (1, 2)
-ADDITIVE = {"kind": "bare", "score": "additive"}
+ADDITIVE = {"kind": "unprojected", "score": "additive"}
 
 # Widths that give about as many weights. The last two are the same net, three times as long or twice as wide.
 SYSTEMS: dict[str, tuple[str, Any, int, int, Sequence[int], str]] = {

@@ -36,7 +36,7 @@ def copying(
             "dim": dim,
             "dropout": {"residual": 0.0, "embedding": 0.0},
             "encoder": {"kind": "recurrent", "cell": "gru", "bidirectional": True},
-            "decoder": {"kind": "recurrent", "cell": "gru", "memory": memory},
+            "decoder": {"kind": "recurrent", "cell": "gru", "cross": memory},
         },
         "train": {
             "schedule": {"kind": "linear", "rate": 0.004, "warmup": 50},

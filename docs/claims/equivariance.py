@@ -8,8 +8,8 @@ from common import BLUE, GREEN, RED, label, number, panels, quote, save, table
 from torch import Tensor, nn
 
 from saccade.models.blocks import Standard
-from saccade.parts import Bare, Dot, MultiHead, Sinusoidal, gru
-from saccade.places import Fixed, Memory, Places
+from saccade.parts import Dot, MultiHead, Sinusoidal, Unprojected, gru
+from saccade.places import Memory, PerSentence, Places
 
 DIM, LENGTH, LAYERS, SEEDS = 32, 12, 8, range(8)
 
@@ -30,7 +30,7 @@ def attention(causal: bool = False, positions: bool = False) -> Model:
 
 def bare() -> Model:
     """Self-attention without any weights: softmax(x xᵀ) x."""
-    mixer = Bare(DIM, remembers=False, score=Dot)
+    mixer = Unprojected(DIM, cross=False, score=Dot)
     return lambda x: mixer(x, Places.of(x, keep=None), mixer.start(None, x.shape[0]))[0]
 
 
@@ -64,8 +64,8 @@ def difference(make: Callable[[], Model], seed: int) -> Tensor:
 def with_values(mixer: MultiHead, x: Tensor, memory: Memory, values: Tensor) -> Tensor:
     """What attention gives, its last bias apart, if its keys are those of a memory and its values others [1 H S K]."""
     state = mixer.start(memory, 1)
-    assert isinstance(state, Fixed)
-    return mixer(x, Places.of(x, keep=None), Fixed(replace(state.value, value=values)))[0] - mixer.out.bias
+    assert isinstance(state, PerSentence)
+    return mixer(x, Places.of(x, keep=None), PerSentence(replace(state.value, value=values)))[0] - mixer.out.bias
 
 
 def bend(f: Model, a: Tensor, b: Tensor) -> float:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from common import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, label, number, panels, quote, save, table
 from torch import Tensor, nn
 
-from saccade.parts import MultiHead, Recurrence, gru, lstm, tanh
+from saccade.parts import MultiHead, RecurrentNet, gru, lstm, tanh
 from saccade.places import Places
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ SYMBOLS = 8  # to remember; as many others stand between
 Make = Callable[[], nn.Module]
 
 
-def gaussian(gain: float) -> Recurrence:
+def gaussian(gain: float) -> RecurrentNet:
     """A tanh net whose recurrent matrix has independent entries and the spectral radius `gain`, about."""
     cell = tanh(DIM, DIM)
     nn.init.normal_(cell.net.get_parameter("weight_hh_l0"), std=gain * DIM**-0.5)
     return cell
 
 
-def forgetting(bias: float) -> Recurrence:
+def forgetting(bias: float) -> RecurrentNet:
     """An LSTM whose forget gates begin at σ(bias)."""
     cell = lstm(DIM, DIM)
     cell.net.get_parameter("bias_ih_l0").detach()[DIM : 2 * DIM] = bias
@@ -53,7 +53,7 @@ KINDS: dict[str, tuple[Make, str]] = {
 def read(part: nn.Module, x: Tensor) -> Tensor:
     """What a recurrent net or an attention makes of a sequence."""
     places = Places.of(x, keep=None)
-    if isinstance(part, Recurrence):
+    if isinstance(part, RecurrentNet):
         return part.whole(x, places)[0]
     return part(x, places, part.start(None, x.shape[0]))[0]  # type: ignore[operator]
 

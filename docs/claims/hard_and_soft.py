@@ -18,15 +18,15 @@ import saccade
 from saccade.data.batches import Batch, Corpus
 from saccade.data.generated import Copy
 from saccade.notes import capture, listen
-from saccade.parts import PICKS, Hard
-from saccade.tasks.losses import forced_hidden, next_token
+from saccade.parts import NORMALIZERS, Hard
+from saccade.tasks.losses import next_token, teacher_forced_hidden
 from saccade.training.progress import Silent
 
 LONGEST, SYMBOLS, UPDATES, EVERY, SEEDS = 10, 10, 2000, 100, (1, 2)
 STEPS = range(EVERY, UPDATES + 1, EVERY)
 SHOWN = (200, 500, 1000, 2000)
 DRAWS, NOISE_STEPS = 256, (100, 200, 500, 1000, 2000)
-BARE = "decoder.memory"
+BARE = "decoder.cross"
 
 
 class NoBaseline(Hard):
@@ -36,13 +36,17 @@ class NoBaseline(Hard):
         pass  # the baseline stays at zero
 
 
-PICKS["hard_no_baseline"] = NoBaseline
+NORMALIZERS["hard_no_baseline"] = NoBaseline
 
 SYSTEMS: dict[str, tuple[str, Any, str]] = {
-    "soft": ("soft", {"kind": "bare", "score": "additive", "pick": "soft"}, BLUE),
-    "sparse": ("sparsemax", {"kind": "bare", "score": "additive", "pick": "sparsemax"}, GREEN),
-    "hard": ("hard", {"kind": "bare", "score": "additive", "pick": "hard"}, RED),
-    "plain": ("hard, no baseline", {"kind": "bare", "score": "additive", "pick": "hard_no_baseline"}, ORANGE),
+    "soft": ("soft", {"kind": "unprojected", "score": "additive", "normalizer": "softmax"}, BLUE),
+    "sparse": ("sparsemax", {"kind": "unprojected", "score": "additive", "normalizer": "sparsemax"}, GREEN),
+    "hard": ("hard", {"kind": "unprojected", "score": "additive", "normalizer": "hard"}, RED),
+    "plain": (
+        "hard, no baseline",
+        {"kind": "unprojected", "score": "additive", "normalizer": "hard_no_baseline"},
+        ORANGE,
+    ),
     "none": ("no attention", "every_step", GREY),
 }
 
@@ -82,8 +86,8 @@ def look(run: saccade.Run) -> tuple[float, float, float]:
     """Of the attention in use: its entropy (of a hard one: of what it draws from), how many places it gives any weight,
     and how much weight lies on the right place, the symbol that is to be written."""
     batch, model = rows(run, 200), run.model
-    with torch.no_grad(), capture(model) as maps, listen(model, "wager") as wagers:
-        forced_hidden(model, batch)
+    with torch.no_grad(), capture(model) as maps, listen(model, "sampled") as wagers:
+        teacher_forced_hidden(model, batch)
         weights = maps[BARE][:, 0]
     drawn = list(wagers.maps().values())
     entropy = drawn[0][..., 1] if drawn else torch.special.entr(weights).sum(-1)
@@ -107,14 +111,14 @@ class Noise:
 def noise(run: saccade.Run, baseline: float | None) -> Noise:
     """Of the gradient of the score's weights, which learn from wagers only; `baseline` None: as it was learned."""
     batch, model = rows(run, 32), run.model.train()
-    pick = model.get_submodule(f"{BARE}.pick")
-    assert isinstance(pick, Hard)
-    pick.entropy, held = 0.0, pick.baseline.item() if baseline is None else baseline
+    normalizer = model.get_submodule(f"{BARE}.normalizer")
+    assert isinstance(normalizer, Hard)
+    normalizer.entropy, held = 0.0, normalizer.baseline.item() if baseline is None else baseline
     weights = list(model.get_submodule(f"{BARE}.score").parameters())
     draws = []
     for seed in range(DRAWS):
         torch.manual_seed(seed)
-        pick.baseline.fill_(held)  # settling moves it
+        normalizer.baseline.fill_(held)  # settling moves it
         loss = next_token(model, batch, smoothing=0.0)
         gradients = torch.autograd.grad(loss.total / loss.count, weights)
         draws.append(torch.cat([gradient.flatten() for gradient in gradients]))

@@ -13,7 +13,7 @@ from torch.autograd.graph import Node
 from saccade import capture
 from saccade.models.blocks import Standard
 from saccade.models.recurrent import RecurrentDecoder
-from saccade.parts import Additive, AtStart, Bare, MultiHead, Recurrence, gru, lstm, tanh
+from saccade.parts import Additive, AtStart, MultiHead, RecurrentNet, Unprojected, gru, lstm, tanh
 from saccade.places import Memory, Places
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ def leaves(count: int) -> list[Tensor]:
     return [torch.randn(1, DIM, requires_grad=True) for _ in range(count)]
 
 
-def recurrent(cell: Recurrence, inputs: Sequence[Tensor]) -> list[Tensor]:
+def recurrent(cell: RecurrentNet, inputs: Sequence[Tensor]) -> list[Tensor]:
     """The states of a recurrent net: `cell.step` is what `cell.whole` does, a step at a time."""
-    state, states = cell.begin(torch.zeros(1, DIM * cell.parts)), []
+    state, states = cell.initial_state(torch.zeros(1, DIM * cell.state_vectors)), []
     for x in inputs:
-        y, state = cell.step(cell.from_input(x), state)
+        y, state = cell.step(cell.input_gates(x), state)
         states.append(y)
     return states
 
@@ -129,7 +129,7 @@ def along(name: str) -> list[tuple[int, int]]:
 
 def translated(memory: Callable[..., nn.Module]) -> Tensor:
     """Path lengths [target source] in a GRU encoder-decoder whose decoder is told of the source by `memory`."""
-    source, decoder = leaves(WORDS), RecurrentDecoder(DIM, vocabulary=5, memory=memory)
+    source, decoder = leaves(WORDS), RecurrentDecoder(DIM, vocabulary=5, cross=memory)
     states = recurrent(gru(DIM, DIM), source)
     stacked = torch.stack(states, 1)
     state = decoder.start(Memory(stacked, Places.of(stacked, keep=None), states[-1]), rows=1)
@@ -175,7 +175,7 @@ def heat(figure: "Figure", axes: "list[Axes]", maps: Sequence[Tensor]) -> None:
 def main() -> None:
     torch.manual_seed(0)
     found = {name: along(name) for name in MODELS}
-    without, with_ = translated(AtStart), translated(lambda dim: Bare(dim, score=Additive))
+    without, with_ = translated(AtStart), translated(lambda dim: Unprojected(dim, score=Additive))
     draw(found, (without, with_))
     rows = [
         [name, *(f"{curve[LENGTHS.index(n)][which]}" for which in (0, 1) for n in SHOWN)]

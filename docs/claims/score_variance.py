@@ -8,7 +8,7 @@ import torch
 from common import BLUE, GREEN, RED, label, number, panels, quote, save, table
 from torch import Tensor, nn
 
-from saccade.parts import Additive, Dot, ScaledDot, Soft
+from saccade.parts import Additive, Dot, ScaledDot, Softmax
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,11 +28,11 @@ FACTS = ("variance", "entropy", "jacobian", "query_mean", "query_median", "top_t
 def facts(make: Callable[[int], nn.Module], width: int, seed: int) -> list[float]:
     """Of one draw of queries, keys and weights, in the order of FACTS."""
     torch.manual_seed(seed)
-    score, pick = make(width), Soft()
+    score, normalizer = make(width), Softmax()
     q = torch.randn(1, 1, QUERIES, width, requires_grad=True)
     k = torch.randn(1, 1, KEYS, width)
     scores = score.join(score.query(q), score.key(k))  # type: ignore[operator]
-    weights = pick(scores, keep=None)
+    weights = normalizer(scores, keep=None)
     (to_query,) = torch.autograd.grad((weights @ torch.randn(KEYS)).sum(), q)
     norms, p = to_query.norm(dim=-1), weights.detach()[0, 0]
     return [

@@ -18,7 +18,7 @@ from sacrebleu.significance import PairedTest
 
 import saccade
 from saccade.api import Run
-from saccade.measures.translation import score
+from saccade.metrics.translation import score
 
 FOLDER = Path(__file__).parent
 MIDDLE = "3-gru-additive"  # all others are tested against it

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from saccade.align.attention import Reading, Words, align, usual
+from saccade.align.attention import AlignmentSettings, WordPairs, align, default_settings
 from saccade.config import nearest
 from saccade.console import track
 from saccade.data.batches import Corpus
@@ -22,22 +22,22 @@ from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, in_order, search_settings
 from saccade.decode.torch_engine import torch_engine
 from saccade.errors import ConfigError, DataError, RunError
-from saccade.formats.engines import ENGINES, QUANTIZATIONS, Wish, choose
-from saccade.measures.translation import score
-from saccade.models.assemble import Model, to_source
+from saccade.formats.engines import ENGINES, QUANTIZATIONS, EngineRequest, choose
+from saccade.metrics.translation import score
+from saccade.models.assemble import Model, is_cross_attention
 from saccade.notes import capture
 from saccade.recipe import Recipe, kind_of, recipe_of, sources_of, task_of
-from saccade.runs.checkpoints import load_weights
 from saccade.runs.folder import RunFolder, rows_of
+from saccade.runs.weights import load_weights
 from saccade.tasks.classification import Classification
-from saccade.tasks.labelling import Labelling
-from saccade.tasks.losses import forced_hidden
+from saccade.tasks.labeling import Labeling
+from saccade.tasks.losses import teacher_forced_hidden
 from saccade.tasks.tagging import Tagging
 from saccade.tasks.task import Task, check_rows
-from saccade.tasks.translation import Translation, forced_cost
+from saccade.tasks.translation import Translation, teacher_forced_cost
 from saccade.training.loop import train as run_training
 from saccade.training.progress import ConsoleReporter, Reporter
-from saccade.view.maps import AttentionMaps, Axis, Map
+from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 
 AnyTask = TypeVar("AnyTask", Translation, Tagging, Classification)
 
@@ -125,7 +125,7 @@ class Run:
         self.require(Translation)
         if self._engine == "torch":
             return self.on_torch
-        wish = Wish(self.folder.path, self.checkpoint.name, lambda: self, quantization=self._quantization)
+        wish = EngineRequest(self.folder.path, self.checkpoint.name, lambda: self, quantization=self._quantization)
         return choose(self._engine, wish).engine
 
     @cached_property
@@ -142,7 +142,7 @@ class Run:
         first: int = 0,
     ) -> Iterator[list[Output]]:
         """For each text, in order, its outputs with scores and pieces, best first."""
-        return in_order(self.engine.find(texts, decode or self.recipe.decode, prefixes, first))
+        return in_order(self.engine.generate(texts, decode or self.recipe.decode, prefixes, first))
 
     def translate(self, texts: Sequence[str], *, beam: int | None = None) -> list[str]:
         """The best translation of each text; `beam` overrides the recipe's search."""
@@ -150,7 +150,7 @@ class Run:
 
     def _with_beam(self, beam: int | None) -> DecodeConfig:
         search = {"search": {"kind": "beam", "size": beam}} if beam else {}
-        return search_settings(self.recipe.decode, search | {"text_only": True})
+        return search_settings(self.recipe.decode, search | {"scores": False})
 
     def attention(self, text: str, target: str | None = None, *, beam: int | None = None) -> AttentionMaps:
         """What every attention of the model looks at while it reads `text` and writes `target` (or its own choice)."""
@@ -164,7 +164,7 @@ class Run:
             target_ids = self.codecs.target.encode([target])[0]
         batch = Corpus([source_ids], [target_ids]).batch([0])
         with torch.inference_mode(), capture(self.model) as captured:
-            forced_hidden(self.model, batch)
+            teacher_forced_hidden(self.model, batch)
             weights = {name: tensor[0].numpy().astype(np.float32) for name, tensor in captured.items()}
         axes = {
             "source": _axis(self.codecs.source, [*source_ids, END]),
@@ -173,21 +173,23 @@ class Run:
         }
         return AttentionMaps(text, target, {name: _map(name, w, axes) for name, w in weights.items()})
 
-    def align(self, pairs: Sequence[tuple[str, str]], reading: Reading | None = None) -> list[Links]:
+    def align(self, pairs: Sequence[tuple[str, str]], settings: AlignmentSettings | None = None) -> list[Links]:
         """Which words of each source and target belong together, read from attention: the `reading` that was searched
         for (`saccade align search`), or the usual one, if none is given. Words are what white space parts."""
-        links = dict(self.aligned(pairs, reading))
+        links = dict(self.aligned(pairs, settings))
         return [links[row] for row in range(len(pairs))]
 
-    def aligned(self, pairs: Sequence[tuple[str, str]], reading: Reading | None = None) -> Iterator[tuple[int, Links]]:
+    def aligned(
+        self, pairs: Sequence[tuple[str, str]], settings: AlignmentSettings | None = None
+    ) -> Iterator[tuple[int, Links]]:
         """The number of each pair and its links, as they are found."""
-        words = Words.of(self.codecs, pairs)
-        return align(self.model, words, reading or self.reading, self.recipe.decode.batch_tokens)
+        words = WordPairs.of(self.codecs, pairs)
+        return align(self.model, words, settings or self.alignment_settings, self.recipe.decode.batch_tokens)
 
     @cached_property
-    def reading(self) -> Reading:
+    def alignment_settings(self) -> AlignmentSettings:
         """How links are read from this run."""
-        return self.folder.reading() or usual(self.model, self.require(Translation))
+        return self.folder.alignment_settings() or default_settings(self.model, self.require(Translation))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """log p(target | source) of each pair, the end symbol included."""
@@ -196,7 +198,8 @@ class Run:
         targets = self.codecs.target.encode([target for _, target in pairs])
         corpus = Corpus(sources, targets)
         return [
-            -forced_cost(self.model, corpus, self.recipe.decode.batch_tokens, [row])[0] for row in range(len(pairs))
+            -teacher_forced_cost(self.model, corpus, self.recipe.decode.batch_tokens, [row])[0]
+            for row in range(len(pairs))
         ]
 
     # ── labels ──
@@ -225,8 +228,8 @@ class Run:
         """How long a window and how large a batch may be."""
         return self.recipe.data.longest, self.recipe.decode.batch_tokens
 
-    def _found(self, task: Labelling, rows: Sequence[Any]) -> list[list[str]]:
-        return task.found(self.model, self.codecs, rows, *self._limits)
+    def _found(self, task: Labeling, rows: Sequence[Any]) -> list[list[str]]:
+        return task.predict(self.model, self.codecs, rows, *self._limits)
 
     def _source(self, item: Any, place: str) -> tuple[Any, str]:
         """What a row is made of: frames, words, or a text."""
@@ -249,22 +252,22 @@ class Run:
     ) -> dict[str, Any]:
         """Scores on the recipe's test data, or on pairs of a source and what should be said of it. `labels` are those
         whose rows count; all if left out."""
-        if isinstance(self.task, Labelling):
+        if isinstance(self.task, Labeling):
             return self._evaluate_labels(self.task, pairs, labels)
         if labels:
             raise ConfigError("labels: a run that translates has none")
         return self._evaluate_translation(self.test_pairs() if pairs is None else pairs, decode)
 
     def _evaluate_labels(
-        self, task: Labelling, pairs: Sequence[tuple[Any, Any]] | None, labels: Sequence[str]
+        self, task: Labeling, pairs: Sequence[tuple[Any, Any]] | None, labels: Sequence[str]
     ) -> dict[str, Any]:
         for label in labels:
             if label not in self.codecs.target.names:
                 raise DataError(f"labels: there is no label '{label}' (known: {self.codecs.target})")
         skip_bad = self.recipe.data.skip_bad and pairs is None
         rows = self.test_rows() if pairs is None else self._rows(pairs)
-        known = task.known(rows, self.codecs, skip_bad)
-        judged = task.judged(known, self._found(task, known))
+        known = task.drop_unknown_labels(rows, self.codecs, skip_bad)
+        judged = task.confusion(known, self._found(task, known))
         counts = [facts["count"] for label, facts in judged.per_label().items() if not labels or label in labels]
         return judged.plain() | {
             "accuracy": judged.accuracy(labels),
@@ -287,13 +290,13 @@ class Run:
 
     def _evaluate_translation(self, pairs: Sequence[tuple[str, str]], decode: DecodeConfig | None) -> dict[str, Any]:
         began = time.monotonic()
-        found = self.engine.find([source for source, _ in pairs], decode or self.recipe.decode)
+        found = self.engine.generate([source for source, _ in pairs], decode or self.recipe.decode)
         best = [outputs[0] for outputs in in_order(track(found, len(pairs), "translating"))]
         seconds = time.monotonic() - began
         scores = score([output.text for output in best], [reference for _, reference in pairs]).plain()
         rows = [Pair(source, reference, "") for source, reference in pairs]
         encoded = self.task.encode(rows, self.codecs, longest=10**9)
-        cost, count = forced_cost(self.model, encoded.corpus, self.recipe.decode.batch_tokens)
+        cost, count = teacher_forced_cost(self.model, encoded.corpus, self.recipe.decode.batch_tokens)
         return scores | {
             "perplexity": math.exp(min(700.0, cost / max(1, count))),
             "tokens_per_second": sum(len(output.ids) for output in best) / seconds,
@@ -304,7 +307,7 @@ class Run:
     def test_rows(self) -> list[Any]:
         """The rows of the recipe's test data."""
         splits = sources_of(self.recipe)
-        self.folder.same_text({"test": splits["test"]})
+        self.folder.check_same_data({"test": splits["test"]})
         rows, _ = rows_of(splits, "test", self.recipe.data.skip_bad)
         if not rows:
             hint = (
@@ -332,10 +335,10 @@ def _axis(tokenizer: Tokenizer, ids: list[int]) -> Axis:
     return Axis(tuple(p if p in SPECIAL else p.strip() for p in pieces), tuple(word_of(pieces)))
 
 
-def _map(name: str, weights: np.ndarray, axes: dict[str, Axis]) -> Map:
+def _map(name: str, weights: np.ndarray, axes: dict[str, Axis]) -> AttentionMap:
     """Which side is on which axis follows from where the attention stands."""
     if name.startswith("encoder."):
-        return Map(weights, axes["source"], axes["source"], "encoder")
-    if to_source(name):
-        return Map(weights, axes["outputs"], axes["source"], "cross")
-    return Map(weights, axes["inputs"], axes["inputs"], "decoder")
+        return AttentionMap(weights, axes["source"], axes["source"], "encoder")
+    if is_cross_attention(name):
+        return AttentionMap(weights, axes["outputs"], axes["source"], "cross")
+    return AttentionMap(weights, axes["inputs"], axes["inputs"], "decoder")

@@ -21,15 +21,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
-from saccade.errors import ConfigError, Refusal
+from saccade.errors import BuildError, ConfigError
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
-Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
@@ -158,14 +158,14 @@ def schema(kind: str, part: Callable[..., Any]) -> type[Config]:
     return made
 
 
-def build(factory: Callable[..., T], at: str, /, **site: Any) -> T:
+def build(factory: Callable[..., _T], at: str, /, **site: Any) -> _T:
     """Make a part: give it what it asks for of the site's wiring. A refusal is passed on with its key."""
     part = factory.part if isinstance(factory, Choice) else factory
     asked = wiring(part.func if isinstance(part, functools.partial) else part)
     try:
         return factory(**{name: site[name] for name in asked if name in site})
-    except Refusal as refusal:
-        raise Refusal(refusal.reason, (at, *refusal.key)) from None
+    except BuildError as refusal:
+        raise BuildError(refusal.reason, (at, *refusal.key)) from None
 
 
 def plain(value: Any) -> Any:

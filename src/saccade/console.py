@@ -10,9 +10,9 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import Progress
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-EVERY = 10.0  # seconds between plain lines
+PLAIN_PROGRESS_SECONDS = 10.0  # seconds between plain lines
 
 
 def console() -> Console:
@@ -34,7 +34,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def track(items: Iterable[T], total: int, label: str) -> Iterator[T]:
+def track(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
     """Pass items on and show how far we are: a bar on a terminal, else a line every few seconds."""
     screen = console()
     if screen.is_terminal:
@@ -45,6 +45,6 @@ def track(items: Iterable[T], total: int, label: str) -> Iterator[T]:
     for count, item in enumerate(items, 1):
         yield item
         now = time.monotonic()
-        if now - told > EVERY and count < total:
+        if now - told > PLAIN_PROGRESS_SECONDS and count < total:
             screen.print(f"{label}: {count:,} of {total:,}, {clock((now - began) / count * (total - count))} left")
             told = now

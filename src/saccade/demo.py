@@ -12,8 +12,8 @@ from saccade.training.progress import ConsoleReporter
 from saccade.view.page import write_page
 from saccade.view.terminal import heat_map
 
-SHOWN = 3
-MOST = 200
+DATES_TRANSLATED = 3
+DATES_CONSIDERED = 200
 
 
 def demo(from_: str, to: str, run: str) -> Run:
@@ -35,9 +35,9 @@ def demo(from_: str, to: str, run: str) -> Run:
     say(
         f"\n{figures['exact_match']:.1f} % of {figures['sentences']:,} dates it has never seen are translated exactly\n"
     )
-    sources = [source for source, _ in loaded.test_pairs()[:MOST]]
+    sources = [source for source, _ in loaded.test_pairs()[:DATES_CONSIDERED]]
     longest = max(sources, key=len)  # a whole date, with its weekday
-    shown = [*sources[:SHOWN], longest]
+    shown = [*sources[:DATES_TRANSLATED], longest]
     for source, output in zip(shown, loaded.translate(shown), strict=True):
         say(f"  {source} → {output}")
     maps = loaded.attention(longest)

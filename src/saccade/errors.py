@@ -17,7 +17,7 @@ class RunError(SaccadeError):
     """A run directory cannot be used as asked."""
 
 
-class Refusal(ValueError):
+class BuildError(ValueError):
     """A part cannot be built with this wiring. Each builder it passes adds its part of the config key."""
 
     def __init__(self, reason: str, key: tuple[str, ...] = ()):

@@ -15,10 +15,10 @@ from saccade.errors import DataError
 if TYPE_CHECKING:
     import numpy as np
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-GROUP = 2000  # lines translated together: enough to sort by length
-SERIES_GROUP = 32
+LINES_PER_GROUP = 2000  # lines translated together: enough to sort by length
+SERIES_PER_GROUP = 32
 
 
 def file_lines(name: str) -> Iterator[str]:
@@ -44,9 +44,9 @@ def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
 def grouped(name: str) -> Iterator[list[str]]:
     """Lines in groups: what has come so far from stdin, so that a person at a pipe need not wait; many of a file."""
     if name != "-":
-        yield from in_groups(file_lines(name), GROUP)
+        yield from in_groups(file_lines(name), LINES_PER_GROUP)
         return
-    waiting: queue.Queue[str | Exception | None] = queue.Queue(GROUP)
+    waiting: queue.Queue[str | Exception | None] = queue.Queue(LINES_PER_GROUP)
     threading.Thread(target=_pump, args=(waiting,), daemon=True).start()
     ended = False
     while not ended:
@@ -55,9 +55,9 @@ def grouped(name: str) -> Iterator[list[str]]:
             yield group
 
 
-def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def in_groups(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
     """As many together as there are, up to `size`."""
-    group: list[T] = []
+    group: list[_T] = []
     for item in items:
         group.append(item)
         if len(group) == size:
@@ -79,7 +79,7 @@ def _pump(waiting: "queue.Queue[str | Exception | None]") -> None:
 def _drain(waiting: "queue.Queue[str | Exception | None]") -> tuple[list[str], bool]:
     """Wait for one line, then take what is there; True at the end."""
     group: list[str] = []
-    while len(group) < GROUP:
+    while len(group) < LINES_PER_GROUP:
         try:
             item = waiting.get(block=not group)
         except queue.Empty:

@@ -17,20 +17,20 @@ from torch import Tensor, nn
 from saccade.errors import SaccadeError
 from saccade.places import Places
 
-Hear = Callable[[Tensor, Places], None]
+Listener = Callable[[Tensor, Places], None]
 
 
 class Part(nn.Module):
     """A module that can note things."""
 
-    _ears: Mapping[str, Hear] = {}
+    _listeners: Mapping[str, Listener] = {}
 
-    def asked(self, kind: str) -> bool:
-        return kind in self._ears
+    def has_listener(self, kind: str) -> bool:
+        return kind in self._listeners
 
     def note(self, kind: str, value: Tensor, queries: Places) -> None:
         """Say something about the places `queries`, along axis 2 of `value`."""
-        if hear := self._ears.get(kind):
+        if hear := self._listeners.get(kind):
             hear(value, queries)
 
 
@@ -41,7 +41,7 @@ class Notes:
     def __init__(self) -> None:
         self._heard: dict[str, list[dict[int, Tensor]]] = {}
 
-    def hear(self, name: str, value: Tensor, queries: Places) -> None:
+    def record(self, name: str, value: Tensor, queries: Places) -> None:
         first = int(queries.at[0, 0])
         visits = self._heard.setdefault(name, [])
         visit = next((v for v in visits if first not in v), None)
@@ -71,14 +71,14 @@ def _joined(pieces: list[Tensor]) -> Tensor:
 def listen(model: nn.Module, kind: str) -> Iterator[Notes]:
     """Hear one kind of note from every part of the model for the length of a block."""
     notes = Notes()
-    parts = [(name, part, part._ears) for name, part in model.named_modules() if isinstance(part, Part)]
+    parts = [(name, part, part._listeners) for name, part in model.named_modules() if isinstance(part, Part)]
     for name, part, before in parts:
-        part._ears = {**before, kind: partial(notes.hear, name)}
+        part._listeners = {**before, kind: partial(notes.record, name)}
     try:
         yield notes
     finally:
         for _, part, before in parts:
-            part._ears = before
+            part._listeners = before
 
 
 class Captured(Mapping[str, Tensor]):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from saccade.shapes import Bool, Float, Int, Keep, MayLook
+from saccade.shapes import AttentionMask, Bool, Float, Int, Keep
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Places:
         """The place number t of each row."""
         return Places(self.keep[:, t : t + 1], self.at[:, t : t + 1], self.padded)
 
-    def back(self, count: int) -> "Places":
+    def last(self, count: int) -> "Places":
         """The last `count` places up to here. A cache is contiguous and unpadded, so it stores no places."""
         if count == self.at.shape[1]:
             return self
@@ -39,7 +39,7 @@ class Places:
         return Places(torch.ones_like(at, dtype=torch.bool), at, padded=False)
 
 
-def may_look(queries: Places, keys: Places, causal: bool) -> MayLook | None:
+def attention_mask(queries: Places, keys: Places, causal: bool) -> AttentionMask | None:
     """The one place where masks are made: True = may look. None when nothing is hidden."""
     visible = keys.keep[:, None, None] if keys.padded else None
     if not causal or (queries.at.shape[1] == 1 and not keys.padded):  # one new place may see all that came before
@@ -58,7 +58,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class PerSentence:
     """State that a memory gave: one row a sentence, however many hypotheses look at it."""
 
     value: Any
@@ -66,8 +66,8 @@ class Fixed:
 
 def select(state: Any, rows: Tensor, sentences: Tensor | None = None) -> Any:
     """Search's whole knowledge of a state: hypotheses move to `rows`; sentences stay unless some are left out."""
-    if isinstance(state, Fixed):
-        return state if sentences is None else Fixed(select(state.value, sentences))
+    if isinstance(state, PerSentence):
+        return state if sentences is None else PerSentence(select(state.value, sentences))
     if isinstance(state, Tensor):
         return state.index_select(0, rows)  # several times as fast as state[rows]
     if isinstance(state, dict):

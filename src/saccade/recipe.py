@@ -21,12 +21,13 @@ from saccade.config import (
     python_layer,
     resolve,
 )
-from saccade.data.sources import SOURCES, Nothing, rows
+from saccade.data.generated import SPLITS
+from saccade.data.sources import SOURCES, NoSource, rows
 from saccade.data.sources.rows import Frames, Source
 from saccade.data.tokenizers import SentencePieces, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
 from saccade.decode.search import Greedy, SearchSlot
-from saccade.errors import ConfigError, DataError, Refusal
+from saccade.errors import BuildError, ConfigError, DataError
 from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
@@ -34,7 +35,6 @@ from saccade.tasks import TASKS
 from saccade.tasks.task import Task
 from saccade.tasks.translation import Translation
 
-SPLITS = ("train", "dev", "test")
 SourceSlot = Annotated[Callable[..., Source], Slot(SOURCES)]
 
 
@@ -42,9 +42,9 @@ class DataConfig(Config):
     """Where text comes from and how it becomes ids. File names are taken in `folder`."""
 
     folder: str = "."
-    train: SourceSlot = Nothing
-    dev: SourceSlot = Nothing
-    test: SourceSlot = Nothing
+    train: SourceSlot = NoSource
+    dev: SourceSlot = NoSource
+    test: SourceSlot = NoSource
     skip_bad: bool = False  # leave bad lines out and count them, instead of stopping
     longest: Count = 256  # tokens on either side; longer rows are left out of training, series are cut
     tokenizer: TokenizerSlot = SentencePieces
@@ -71,11 +71,13 @@ class TrainConfig(Config):
     validate_every: Count = 500  # updates; a checkpoint follows each validation
     validation: ValidationConfig = ValidationConfig()
     best_by: Literal["auto", "loss", "bleu", "chrf", "exact_match", "accuracy", "macro_f1"] = "auto"
-    enough: NotNegative = 0.0  # stop when `best_by` reaches this; 0 = never
+    stop_at: NotNegative = 0.0  # stop when `best_by` reaches this; 0 = never
     patience: Natural = 0  # stop after so many validations without a better one; 0 = never
     keep: Count = 5  # checkpoints, beside the best
     average: Natural = 0  # at the end, average the weights of so many last checkpoints; 0 = do not
-    ranks: Literal["copied", "sharded"] = "copied"  # what each of several has of the model: all of it, or a part
+    ranks: Literal["replicated", "sharded"] = (
+        "replicated"  # what each of several has of the model: all of it, or a part
+    )
 
 
 class Recipe(Config):
@@ -96,7 +98,7 @@ def _spread(tree: Any) -> Any:
 def read_recipe(name: str, flags: Sequence[str] = ()) -> Resolved:
     """A recipe's file or a preset's name, with `--set` flags on top."""
     resolved = resolve(Recipe, [*file_layers(name), *map(flag_layer, flags)], _spread)
-    rehearse(resolved.config)
+    check_buildable(resolved.config)
     return resolved
 
 
@@ -106,7 +108,7 @@ def recipe_of(tree: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     below = [layer for name in ([extends] if isinstance(extends, str) else extends) for layer in file_layers(name)]
     own = {key: value for key, value in tree.items() if key != "extends"}
     recipe = resolve(Recipe, [*below, python_layer(own), python_layer(changes or {})], _spread).config
-    rehearse(recipe)
+    check_buildable(recipe)
     return recipe
 
 
@@ -125,10 +127,10 @@ def task_of(recipe: Recipe) -> Task:
 
 def best_by(recipe: Recipe) -> str:
     """The figure that finds the best checkpoint."""
-    return task_of(recipe).best if recipe.train.best_by == "auto" else recipe.train.best_by
+    return task_of(recipe).best_figure if recipe.train.best_by == "auto" else recipe.train.best_by
 
 
-def rehearse(recipe: Recipe) -> None:
+def check_buildable(recipe: Recipe) -> None:
     """Build everything once without memory, so that the impossible is refused before any work."""
     try:
         task = task_of(recipe)
@@ -137,33 +139,37 @@ def rehearse(recipe: Recipe) -> None:
         build(recipe.data.tokenizer, "data.tokenizer")
         build(recipe.train.schedule, "train.schedule", updates=recipe.train.updates)
         sources_of(recipe)
-    except Refusal as refusal:
+    except BuildError as refusal:
         raise ConfigError(str(refusal)) from None
     _check_task(recipe, task)
-    if recipe.train.batch_tokens < recipe.data.longest + task.layout.beside:
+    if recipe.train.batch_tokens < recipe.data.longest + task.collate.extra_tokens:
         raise ConfigError(
             f"train.batch_tokens: {recipe.train.batch_tokens} cannot hold a sentence of data.longest = "
-            f"{recipe.data.longest} tokens{' and its end' if task.layout.beside else ''}; raise the one or lower the "
-            "other"
+            f"{recipe.data.longest} tokens{' and its end' if task.collate.extra_tokens else ''}; raise the one or "
+            "lower the other"
         )
-    frames = given_by(part_of(recipe.data.train)) == {Frames}
+    frames = row_types(part_of(recipe.data.train)) == {Frames}
     with torch.device("meta"):
         model = assemble(recipe.model, 8, 8, frames=frames, writes=task.writes)
     if isinstance(task, Translation):
         _check_guide(task, model)
     for name, side in (("encoder", model.encoder), ("decoder", model.decoder)):
-        if side is not None and side.longest is not None and side.longest < recipe.data.longest + task.layout.beside:
+        if (
+            side is not None
+            and side.longest is not None
+            and side.longest < recipe.data.longest + task.collate.extra_tokens
+        ):
             raise ConfigError(
                 f"model.{name}.position.longest: {side.longest} places cannot hold data.longest = "
-                f"{recipe.data.longest} tokens{' and the symbol beside them' if task.layout.beside else ''}; raise the "
-                "one or lower the other"
+                f"{recipe.data.longest} tokens{' and the symbol beside them' if task.collate.extra_tokens else ''}; "
+                "raise the one or lower the other"
             )
 
 
 def _check_guide(task: Translation, model: Model) -> None:
     try:
         task.check(model)
-    except Refusal as refusal:
+    except BuildError as refusal:
         raise ConfigError(f"{'.'.join(('task', *refusal.key))}: {refusal.reason}") from None
 
 
@@ -180,17 +186,17 @@ def _check_task(recipe: Recipe, task: Task) -> None:
             f"train.best_by: the task '{kind}' has no figure '{recipe.train.best_by}' "
             f"(known: auto, {', '.join(task.figures)})"
         )
-    fitting = {name: part for name, part in SOURCES.items() if part is Nothing or given_by(part) & {*task.rows}}
+    fitting = {name: part for name, part in SOURCES.items() if part is NoSource or row_types(part) & {*task.rows}}
     for split in SPLITS:
         source = getattr(recipe.data, split)
         if source.kind not in fitting:
             raise ConfigError(
-                f"data.{split}: the task '{kind}' needs {task.wants}, which '{source.kind}' does not give "
-                f"(known: {', '.join(name for name, part in fitting.items() if part is not Nothing)})"
+                f"data.{split}: the task '{kind}' needs {task.expects}, which '{source.kind}' does not give "
+                f"(known: {', '.join(name for name, part in fitting.items() if part is not NoSource)})"
             )
 
 
-def given_by(source: type) -> set[type]:
+def row_types(source: type) -> set[type]:
     """The types of rows a source gives: its `rows` says so."""
     found = typing.get_type_hints(source.rows, localns=vars(rows)).get("return", Iterator[rows.Row])
     inner = {kind for argument in typing.get_args(found) for kind in typing.get_args(argument) or (argument,)}

@@ -13,6 +13,6 @@ States = Float[Tensor, "B T D"]
 Heads = Float[Tensor, "B H T K"]
 Prepared = Float[Tensor, "B H T P"]  # what a score makes of queries or keys
 Scores = Float[Tensor, "B H T S"]
-MayLook = Bool[Tensor, "#B #H #T S"]
+AttentionMask = Bool[Tensor, "#B #H #T S"]
 
-__all__ = ["Bool", "Float", "Heads", "Ids", "Int", "Keep", "MayLook", "Prepared", "Scores", "States"]
+__all__ = ["Bool", "Float", "Heads", "Ids", "Int", "Keep", "AttentionMask", "Prepared", "Scores", "States"]

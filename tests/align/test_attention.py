@@ -13,11 +13,20 @@ from torch import Tensor
 from contracts.checks import shaken
 from saccade import api
 from saccade.align import attention
-from saccade.align.attention import Reading, Words, align, candidates, chosen, looks, search, usual
+from saccade.align.attention import (
+    AlignmentSettings,
+    WordPairs,
+    align,
+    candidates,
+    cross_attention_maps,
+    default_settings,
+    search,
+    with_heads,
+)
 from saccade.data.batches import Corpus
 from saccade.data.codecs import Codecs
 from saccade.data.links import Gold
-from saccade.data.tokenizers import Words as WordTokens
+from saccade.data.tokenizers import WordVocabulary as WordTokens
 from saccade.errors import DataError, RunError
 from saccade.models.assemble import Model, assemble
 from saccade.recipe import recipe_of
@@ -26,9 +35,9 @@ from saccade.tasks.guides import GuidedHead
 from saccade.tasks.translation import Translation
 from saccade.training.progress import Silent
 
-NAME = "decoder.layers.0.memory"
+NAME = "decoder.layers.0.cross"
 # "ab c" → "xy z": two pieces, one piece, the end; the target alike. Rows: what is looked at when <s>, x, y, z are read.
-AB_C_TO_XY_Z = Words([[[5, 6], [7]]], [[[8, 9], [10]]])
+AB_C_TO_XY_Z = WordPairs([[[5, 6], [7]]], [[[8, 9], [10]]])
 WEIGHTS = torch.tensor(
     [
         # a    b    c   </s>
@@ -42,7 +51,7 @@ WEIGHTS = torch.tensor(
 
 def links(step: attention.Step, end: attention.End, weights: Tensor = WEIGHTS) -> list[tuple[int, int]]:
     maps = {NAME: weights[None, None]}
-    (found,) = attention._links(AB_C_TO_XY_Z, [0], maps, Reading(((NAME, 0),), step, end))
+    (found,) = attention._links(AB_C_TO_XY_Z, [0], maps, AlignmentSettings(((NAME, 0),), step, end))
     return sorted(found)
 
 
@@ -61,16 +70,16 @@ def test_the_end_symbol_may_take_the_link() -> None:
 
 
 def test_heads_are_averaged() -> None:
-    maps = {NAME: torch.stack([WEIGHTS, WEIGHTS.flip(1)])[None], "decoder.layers.1.memory": WEIGHTS[None, None]}
-    both = Reading(((NAME, 1), ("decoder.layers.1.memory", 0)))
+    maps = {NAME: torch.stack([WEIGHTS, WEIGHTS.flip(1)])[None], "decoder.layers.1.cross": WEIGHTS[None, None]}
+    both = AlignmentSettings(((NAME, 1), ("decoder.layers.1.cross", 0)))
     (found,) = attention._links(AB_C_TO_XY_Z, [0], maps, both)
     mean = (WEIGHTS + WEIGHTS.flip(1)) / 2
     assert sorted(found) == links("input", "ignore", mean)
 
 
 def test_a_reading_survives_its_file() -> None:
-    reading = Reading(((NAME, 0), (NAME, 3)), "output", "null")
-    assert Reading.of(reading.plain()) == reading
+    reading = AlignmentSettings(((NAME, 0), (NAME, 3)), "output", "null")
+    assert AlignmentSettings.of(reading.plain()) == reading
 
 
 @pytest.mark.parametrize(
@@ -88,19 +97,22 @@ def test_a_reading_survives_its_file() -> None:
 )
 def test_what_is_no_reading_is_refused(stored: Any) -> None:
     with pytest.raises(ValueError, match="is no reading"):
-        Reading.of(stored)
+        AlignmentSettings.of(stored)
 
 
 # ── real models ──
 
 HEADS = {"heads": 2}
-BLOCK = {"self": HEADS, "memory": HEADS, "feed_forward": {"inner": 16}}
+BLOCK = {"self": HEADS, "cross": HEADS, "feed_forward": {"inner": 16}}
 GRU = {"kind": "recurrent", "cell": "gru"}
 MODELS: dict[str, dict[str, Any]] = {
     "transformer": {"encoder": {"depth": 3, "block": BLOCK}, "decoder": {"depth": 3, "block": BLOCK}},
-    "additive": {"encoder": GRU, "decoder": GRU | {"memory": {"kind": "bare", "score": "additive"}}},
-    "coverage": {"encoder": GRU, "decoder": GRU | {"memory": {"kind": "bare", "score": "additive", "coverage": True}}},
-    "to recurrent": {"encoder": {"depth": 1, "block": BLOCK}, "decoder": GRU | {"memory": {"kind": "bare"}}},
+    "additive": {"encoder": GRU, "decoder": GRU | {"cross": {"kind": "unprojected", "score": "additive"}}},
+    "coverage": {
+        "encoder": GRU,
+        "decoder": GRU | {"cross": {"kind": "unprojected", "score": "additive", "coverage": True}},
+    },
+    "to recurrent": {"encoder": {"depth": 1, "block": BLOCK}, "decoder": GRU | {"cross": {"kind": "unprojected"}}},
 }
 PAIRS = [("a b c", "b a"), ("", "b"), ("c", "a b c b a"), ("a  b", " c "), ("b", "")]
 TOKENS = WordTokens().learn(["a b c"])
@@ -115,8 +127,8 @@ def model_of(sides: dict[str, Any]) -> Model:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_target_word_gets_a_link_whatever_the_model(name: str) -> None:
     model = model_of(MODELS[name])
-    words = Words.of(CODECS, PAIRS)
-    reading = usual(model, Translation())
+    words = WordPairs.of(CODECS, PAIRS)
+    reading = default_settings(model, Translation())
     for batch_tokens in (1, 4096):  # alone or together, the links are the same
         found = dict(align(model, words, reading, batch_tokens))
         assert [sorted({t for _, t in found[row]}) for row in range(5)] == [[0, 1], [], [0, 1, 2, 3, 4], [0], []]
@@ -126,35 +138,40 @@ def test_every_target_word_gets_a_link_whatever_the_model(name: str) -> None:
 
 def test_the_usual_reading_is_of_the_last_layer_but_one() -> None:
     model = model_of(MODELS["transformer"])
-    assert usual(model, Translation()).heads == (("decoder.layers.1.memory", 0), ("decoder.layers.1.memory", 1))
-    assert usual(model_of(MODELS["additive"]), Translation()) == Reading((("decoder.memory", 0),), "output")
+    assert default_settings(model, Translation()).heads == (
+        ("decoder.layers.1.cross", 0),
+        ("decoder.layers.1.cross", 1),
+    )
+    assert default_settings(model_of(MODELS["additive"]), Translation()) == AlignmentSettings(
+        (("decoder.cross", 0),), "output"
+    )
 
 
 def test_layers_and_heads_may_be_chosen() -> None:
     model = model_of(MODELS["transformer"])
-    base = usual(model, Translation())
-    assert chosen(model, base, [0, 2], [1]).heads == (("decoder.layers.0.memory", 1), ("decoder.layers.2.memory", 1))
-    assert chosen(model, base, [], [1]).heads == (("decoder.layers.1.memory", 1),)
-    assert chosen(model, base, [2], []).heads == (("decoder.layers.2.memory", 0), ("decoder.layers.2.memory", 1))
+    base = default_settings(model, Translation())
+    assert with_heads(model, base, [0, 2], [1]).heads == (("decoder.layers.0.cross", 1), ("decoder.layers.2.cross", 1))
+    assert with_heads(model, base, [], [1]).heads == (("decoder.layers.1.cross", 1),)
+    assert with_heads(model, base, [2], []).heads == (("decoder.layers.2.cross", 0), ("decoder.layers.2.cross", 1))
     with pytest.raises(RunError, match="--layer 3: the attentions to the source are 0 to 2"):
-        chosen(model, base, [3], [])
-    with pytest.raises(RunError, match=r"--head 2: decoder.layers.1.memory has heads 0 to 1"):
-        chosen(model, base, [], [2])
+        with_heads(model, base, [3], [])
+    with pytest.raises(RunError, match=r"--head 2: decoder.layers.1.cross has heads 0 to 1"):
+        with_heads(model, base, [], [2])
 
 
 def test_without_attention_there_is_nothing_to_read() -> None:
-    model = model_of({"encoder": GRU, "decoder": GRU | {"memory": "at_start"}})
+    model = model_of({"encoder": GRU, "decoder": GRU | {"cross": "at_start"}})
     with pytest.raises(RunError, match="has no attention to its source"):
-        usual(model, Translation())
+        default_settings(model, Translation())
     with pytest.raises(RunError, match="has no attention to its source"):
-        next(looks(model, Words.of(CODECS, PAIRS), 4096))
+        next(cross_attention_maps(model, WordPairs.of(CODECS, PAIRS), 4096))
 
 
 def test_the_search_finds_the_reading_that_made_the_links() -> None:
     model = model_of(MODELS["transformer"])
     pairs = [("a b c a", "b c a b"), ("c a b", "a b c c"), ("b a", "c b a")] * 3
-    words = Words.of(CODECS, pairs)
-    secret = Reading((("decoder.layers.2.memory", 1),), "output")
+    words = WordPairs.of(CODECS, pairs)
+    secret = AlignmentSettings((("decoder.layers.2.cross", 1),), "output")
     made = dict(align(model, words, secret, 4096))
     found = search(model, words, [Gold(made[row], made[row]) for row in range(len(pairs))], 4096)
     best = [reading for reading, scores in found if scores.aer == found[0][1].aer]
@@ -225,14 +242,14 @@ def test_a_guide_costs_what_the_links_say(trust: float, step: Any, told: list[li
 @pytest.mark.parametrize("step", ["input", "output"])
 def test_a_guided_head_learns_the_links(step: str, tmp_path: Path) -> None:
     write_corpus(tmp_path, 1000)
-    guide = {"kind": "head", "attention": "decoder.layers.2.memory", "head": 1, "step": step, "weight": 1.0}
+    guide = {"kind": "head", "attention": "decoder.layers.2.cross", "head": 1, "step": step, "weight": 1.0}
     run = api.train(guided(tmp_path, guide, 150), tmp_path / "run", report=Silent())
-    assert run.reading == Reading((("decoder.layers.2.memory", 1),), step, "null")  # type: ignore[arg-type]
+    assert run.alignment_settings == AlignmentSettings((("decoder.layers.2.cross", 1),), step, "null")  # type: ignore[arg-type]
     pairs = [("two five eight one", "un huit cinq deux"), ("six one two", "deux un six")]
     assert run.align(pairs) == [frozenset({(3, 0), (2, 1), (1, 2), (0, 3)}), frozenset({(2, 0), (1, 1), (0, 2)})]
     shown = run.folder.metrics.read_text("utf-8")
     assert '"guide"' in shown, "the log names the loss"
-    again = run.align(pairs, Reading((("decoder.layers.0.memory", 0),)))
+    again = run.align(pairs, AlignmentSettings((("decoder.layers.0.cross", 0),)))
     assert again != run.align(pairs), "another head was not told"
 
 
@@ -248,10 +265,10 @@ def refused(tmp_path: Path) -> Callable[[Any], str]:
 
 
 def test_a_guide_for_what_is_not_there_is_refused(refused: Callable[[Any], str]) -> None:
-    assert "task.guide.attention: there is no attention 'decoder.layers.7.memory'; did you mean" in refused(
-        {"kind": "head", "attention": "decoder.layers.7.memory"}
+    assert "task.guide.attention: there is no attention 'decoder.layers.7.cross'; did you mean" in refused(
+        {"kind": "head", "attention": "decoder.layers.7.cross"}
     )
-    assert "task.guide.head: decoder.layers.1.memory has heads 0 to 1, got 2" in refused({"kind": "head", "head": 2})
+    assert "task.guide.head: decoder.layers.1.cross has heads 0 to 1, got 2" in refused({"kind": "head", "head": 2})
 
 
 class Listener(Silent):
@@ -280,6 +297,6 @@ def test_links_that_are_too_many_to_count_are_refused(tmp_path: Path, monkeypatc
     write_corpus(tmp_path, 20)
     recipe = guided(tmp_path, {"kind": "head"}, 2)
     recipe["data"]["train"].pop("links")
-    monkeypatch.setattr(translation, "COUNTABLE", 10)
+    monkeypatch.setattr(translation, "MAX_ALIGNMENT_CELLS", 10)
     with pytest.raises(DataError, match=r"task.guide: counting .* give them with data.train.links = FILE"):
         api.train(recipe, tmp_path / "run", report=Silent())

@@ -23,7 +23,7 @@ longest = 20
 dim = 32
 dropout = { residual = 0.0, embedding = 0.0 }
 block.self.heads = 2
-block.memory.heads = 2
+block.cross.heads = 2
 block.feed_forward.inner = 64
 encoder.depth = 1
 decoder.depth = 1

@@ -82,10 +82,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained
             folder = tmp_path_factory.mktemp(kind)
             write(folder, kind)
             numbers = kind in ("frames", "series")
-            source = {"words": "columns", "texts": "labelled"}.get(kind, "series")
+            source = {"words": "columns", "texts": "labeled"}.get(kind, "series")
             values = {"source": source, "end": "npz" if numbers else "txt", "folder": folder}
             task = "tagging" if kind in ("words", "frames") else "classification"
-            recipe = TINY.format(task=task, embedding="series" if numbers else "words", **values)
+            recipe = TINY.format(task=task, embedding="series" if numbers else "tokens", **values)
             (folder / "tiny.toml").write_text(recipe, "utf-8")
             command = [sys.executable, "-m", "saccade", "train", "tiny.toml", "--run", "run"]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

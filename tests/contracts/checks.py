@@ -26,20 +26,20 @@ from torch.utils._pytree import tree_leaves
 from contracts.variants import B, D, S, T, Table, options
 from saccade.config import Config, Slot, python_layer, resolve, to_toml, wiring
 from saccade.data import batches, tokenizers
-from saccade.data.batches import Batch, Corpus, Position
+from saccade.data.batches import Batch, Corpus, SamplerState
 from saccade.data.tokenizers import END, PAD, SPECIAL, START, UNKNOWN, Tokenizer
-from saccade.decode.loops import Hypothesis
-from saccade.decode.rules import Rules
+from saccade.decode.loops import ScoredTokens
+from saccade.decode.rules import Constraints
 from saccade.decode.search import Search
-from saccade.decode.torch_engine import Modules
-from saccade.errors import Refusal, SaccadeError
+from saccade.decode.torch_engine import UnfusedModel
+from saccade.errors import BuildError, SaccadeError
 from saccade.models.assemble import Model
 from saccade.notes import capture
-from saccade.parts import Bare, Hard, MultiHead
-from saccade.parts.mixers.bare import Covered
-from saccade.parts.mixers.looking import Cache, Remembered
-from saccade.places import Fixed, Memory, Places, select
-from saccade.runs.checkpoints import load_weights, write_checkpoint
+from saccade.parts import Hard, MultiHead, Unprojected
+from saccade.parts.mixers.attend import KeyValueCache, MemoryKeys
+from saccade.parts.mixers.unprojected import CoverageState
+from saccade.places import Memory, PerSentence, Places, select
+from saccade.runs.weights import load_weights, write_checkpoint
 from saccade.tasks.losses import next_token
 
 SOURCE_LENGTHS, TARGET_LENGTHS = (S, 3, 1), (T, 4, 1)
@@ -134,25 +134,25 @@ def draws(part: nn.Module) -> bool:
 @contextmanager
 def steady(model: nn.Module) -> Iterator[None]:
     """What is drawn by lot is not the same twice: here it is the likeliest, and baselines stay where they are."""
-    picks = [part for part in model.modules() if isinstance(part, Hard)]
-    for pick in picks:
-        pick.draw = lambda p: p.argmax(-1, keepdim=True)
-        pick._remember = lambda cost, count: None
+    normalizers = [part for part in model.modules() if isinstance(part, Hard)]
+    for normalizer in normalizers:
+        normalizer.sample = lambda p: p.argmax(-1, keepdim=True)
+        normalizer._remember = lambda cost, count: None
     try:
         yield
     finally:
-        for pick in picks:
-            del pick.draw, pick._remember
+        for normalizer in normalizers:
+            del normalizer.sample, normalizer._remember
 
 
 def looks(model: Model) -> bool:
     """Whether there is any attention in it."""
-    return any(isinstance(inner, (MultiHead, Bare)) for inner in model.modules())
+    return any(isinstance(inner, (MultiHead, Unprojected)) for inner in model.modules())
 
 
 def keys_of(name: str) -> str:
     """Which side an attention looks at follows from its name."""
-    return "source" if name.startswith("encoder.") or name.partition("@")[0].endswith(".memory") else "target"
+    return "source" if name.startswith("encoder.") or name.partition("@")[0].endswith(".cross") else "target"
 
 
 def queries_of(name: str) -> str:
@@ -397,7 +397,7 @@ def check_state_matters(model: Model) -> None:
 
 def carried_by(state: Any) -> Iterator[list[Tensor]]:
     """The numbers of a state. Keys and values go together: a value counts for nothing where its key is weak."""
-    if isinstance(state, (Tensor, Cache, Remembered)):
+    if isinstance(state, (Tensor, KeyValueCache, MemoryKeys)):
         if numbers := [tensor for tensor in tensors(state) if tensor.is_floating_point()]:
             yield numbers
     else:
@@ -439,11 +439,11 @@ def check_coverage(model: Model) -> None:
 
 
 def counts(part: nn.Module) -> bool:
-    return isinstance(part, Bare) and part.cover is not None
+    return isinstance(part, Unprojected) and part.coverage_weight is not None
 
 
-def covered_parts(state: Any) -> Iterator[Covered]:
-    if isinstance(state, Covered):
+def covered_parts(state: Any) -> Iterator[CoverageState]:
+    if isinstance(state, CoverageState):
         yield state
     else:
         for inner in _inside(state):
@@ -451,7 +451,7 @@ def covered_parts(state: Any) -> Iterator[Covered]:
 
 
 def fixed_parts(state: Any) -> Iterator[Any]:
-    if isinstance(state, Fixed):
+    if isinstance(state, PerSentence):
         yield state.value
     else:
         for inner in _inside(state):
@@ -484,7 +484,9 @@ def corpus_for(model: Model) -> Corpus:
 def check_losses_are_sums(model: Model) -> None:
     """A batch cut in two costs the same and teaches the same: only the loop may divide. The cost is −log p. While
     training that holds for all that parts add, too; in use they add nothing."""
-    adding = {name for name, part in model.named_modules() if isinstance(part, Hard) or getattr(part, "repeat_cost", 0)}
+    adding = {
+        name for name, part in model.named_modules() if isinstance(part, Hard) or getattr(part, "coverage_loss", 0)
+    }
     for part in model.modules():
         if isinstance(part, Hard):
             part.baseline.fill_(0.7)
@@ -607,7 +609,7 @@ def check_mixer(make: Callable[[bool], nn.Module]) -> None:
         assert not memory_leaf.grad[1].any(), "what nobody saw learns nothing"
 
 
-def check_score(score: Any, pick: Any) -> None:
+def check_score(score: Any, normalizer: Any) -> None:
     """`join` of what was prepared are scores that hang on both sides; where `dot` is claimed, the fused kernel gives
     the same result."""
     dice = torch.Generator().manual_seed(0)
@@ -618,8 +620,8 @@ def check_score(score: Any, pick: Any) -> None:
     assert scores.shape == (B, heads, T, S)
     assert key.shape == (B, heads, S, score.prepared), "the width of what a key is prepared to"
     keep = keeps(SOURCE_LENGTHS)[:, None, None]
-    weights = pick(scores, keep)
-    if score.dot and pick.soft:
+    weights = normalizer(scores, keep)
+    if score.dot and normalizer.is_softmax:
         fused = F.scaled_dot_product_attention(query, key, v, keep, scale=1.0)
         close(fused, weights @ v, "the fused kernel")
     for row, head in itertools.product(range(B), range(heads)):
@@ -633,7 +635,7 @@ def check_score(score: Any, pick: Any) -> None:
         differs(crossed, scores, "which head it is")
 
 
-def check_pick(pick: Any) -> None:
+def check_pick(normalizer: Any) -> None:
     """Weights over what may be seen, of sum one; where there is nothing to see, nothing, and no NaN backward."""
     dice = torch.Generator().manual_seed(0)
     scores = (2 * torch.randn(B, 2, T, S, generator=dice)).requires_grad_()
@@ -641,17 +643,17 @@ def check_pick(pick: Any) -> None:
     keep[0, :, 3] = False
     sums = keep.any(-1).float().expand(B, 2, T)
     for training in (True, False):
-        pick.train(training)
-        weights = pick(scores, keep)
+        normalizer.train(training)
+        weights = normalizer(scores, keep)
         close(weights.sum(-1), sums, "weights sum to one, or to nothing where nothing may be seen", 1e-5)
         assert (weights >= 0).all(), "weights below zero"
         assert not weights[~keep.expand_as(weights)].any(), "what is hidden has weight"
-        everything = pick(scores, None)
+        everything = normalizer(scores, None)
         close(everything.sum(-1), torch.ones(B, 2, T), "weights over everything", 1e-5)
     assert torch.equal(everything.argmax(-1), scores.argmax(-1)), "in use the best score has the most weight"
     for offset in (-50.0, 50.0):
-        close(pick(scores + offset, keep), weights, "what is added to all scores changes nothing")
-    if draws(pick):
+        close(normalizer(scores + offset, keep), weights, "what is added to all scores changes nothing")
+    if draws(normalizer):
         assert not weights.requires_grad, "a choice has no gradient"
         assert set(weights.unique().tolist()) <= {0.0, 1.0}, "one place or none"
         return
@@ -660,7 +662,7 @@ def check_pick(pick: Any) -> None:
     assert not scores.grad[~keep.expand_as(scores)].any(), "what is hidden learns"
 
 
-def check_wagers(pick: Any) -> None:
+def check_wagers(normalizer: Any) -> None:
     """A choice is settled by what followed, less what was expected before it; padding wagers nothing."""
     dice = torch.Generator().manual_seed(0)
     keep, heads = keeps(TARGET_LENGTHS), 2
@@ -670,19 +672,19 @@ def check_wagers(pick: Any) -> None:
     for _ in range(3):
         wager = torch.randn(B, heads, T, 2, generator=dice).requires_grad_()
         log_p, entropy = wager.detach().unbind(-1)
-        advantage = pick.reward * (cost - expected * count)[:, None].expand(B, heads, T)
-        total = pick.settle(wager, cost, count, keep)
-        close(total.detach(), (advantage * log_p - pick.entropy * entropy)[real].sum(), "what a wager costs")
+        advantage = normalizer.reward * (cost - expected * count)[:, None].expand(B, heads, T)
+        total = normalizer.policy_loss(wager, cost, count, keep)
+        close(total.detach(), (advantage * log_p - normalizer.entropy * entropy)[real].sum(), "what a wager costs")
         total.backward()
         close(wager.grad[..., 0], advantage * real, "what a choice hears")
-        close(wager.grad[..., 1], -pick.entropy * real, "what its indecision hears")
+        close(wager.grad[..., 1], -normalizer.entropy * real, "what its indecision hears")
         mean = cost[keep].sum() / count[keep].sum()
-        expected = mean if not expected else expected + (1 - pick.memory) * (mean - expected)
-        close(pick.baseline, expected, "the moving mean of the cost a token")
+        expected = mean if not expected else expected + (1 - normalizer.baseline_decay) * (mean - expected)
+        close(normalizer.baseline, expected, "the moving mean of the cost a token")
         cost = cost + 1
-    before = pick.baseline.clone()
-    pick.settle(torch.zeros(B, heads, T, 2), cost, count, torch.zeros_like(keep))
-    assert torch.equal(pick.baseline, before), "nothing was wagered, yet something was learned"
+    before = normalizer.baseline.clone()
+    normalizer.policy_loss(torch.zeros(B, heads, T, 2), cost, count, torch.zeros_like(keep))
+    assert torch.equal(normalizer.baseline, before), "nothing was wagered, yet something was learned"
 
 
 # ── parts of recurrent models ─────────────────────────────────────────────────────────────────────
@@ -693,7 +695,7 @@ def check_cell(make: Callable[..., Any], depth: int, bidirectional: bool) -> Non
     dice = torch.Generator().manual_seed(0)
     x, inputs = torch.randn(B, T, 5, generator=dice), 5
     cell = shaken(make(inputs=inputs, dim=D, depth=depth, bidirectional=bidirectional, dropout=0.0), by=0.1)
-    assert cell.backwards == (D // 2 if bidirectional else 0)
+    assert cell.backward_width == (D // 2 if bidirectional else 0)
     states, keep = begun(cell, depth, dice), keeps(TARGET_LENGTHS)
     for start in (None, states):
         y, _ = cell.whole(x, Places.of(x, keep), start)
@@ -721,8 +723,8 @@ def check_cell_steps(cell: Any, x: Tensor, start: Any) -> None:
     close(torch.cat(pieces, 1), whole, "in two pieces")
     steps, state = [], start
     for t in range(T):
-        apart = cell.from_input(x[:, t, :2]) + cell.from_input(x[:, t, 2:], 2)
-        close(apart, cell.from_input(x)[:, t], "what the input says, by columns")
+        apart = cell.input_gates(x[:, t, :2]) + cell.input_gates(x[:, t, 2:], 2)
+        close(apart, cell.input_gates(x)[:, t], "what the input says, by columns")
         y, state = cell.step(apart, state)
         assert y is state[-1][0], "what is said is the state of the last layer"
         steps.append(y)
@@ -730,17 +732,17 @@ def check_cell_steps(cell: Any, x: Tensor, start: Any) -> None:
     for found, wanted in zip(tensors(state), tensors(last), strict=True):
         close(found, wanted, "the state after all steps")
     order = torch.tensor([2, 0])
-    moved, _ = cell.step(cell.from_input(x[order, 0]), select(start, order))
+    moved, _ = cell.step(cell.input_gates(x[order, 0]), select(start, order))
     close(moved, steps[0][order], "rows in another order")
 
 
 def begun(cell: Any, depth: int, dice: torch.Generator) -> Any:
     """A state made of one vector: layer after layer, and nothing of it is lost."""
-    directions = 2 if cell.backwards else 1
+    directions = 2 if cell.backward_width else 1
     width = D // directions
-    start = torch.randn(B, depth * directions * cell.parts * width, generator=dice).tanh()
-    state = cell.begin(start)
-    assert [len(layer) for layer in state] == [cell.parts] * depth * directions
+    start = torch.randn(B, depth * directions * cell.state_vectors * width, generator=dice).tanh()
+    state = cell.initial_state(start)
+    assert [len(layer) for layer in state] == [cell.state_vectors] * depth * directions
     assert torch.equal(torch.cat(tensors(state), -1), start), "a state is another than what it was made of"
     return state
 
@@ -802,7 +804,7 @@ def check_context(context: Any) -> None:
     start = context.start(memory, B)
     told, after = context(x, Places.of(x, None), start)
     assert told.shape == (B, T, context.width)
-    if context.looks:
+    if context.attends:
         differs(context(x.flip(0), Places.of(x, None), start)[0], told, "who asks")
     else:
         assert torch.equal(context(x.flip(0), Places.of(x, None), start)[0], told), "it looks, and says it does not"
@@ -864,11 +866,11 @@ def check_embedding(embedding: Any, values: Tensor, words: int) -> None:
     differs(x[0, 0], x[0, 1], "the value")
     hidden = torch.randn(11, D, generator=dice)
     if words:
-        folded, rows = embedding.turned(hidden)
+        folded, rows = embedding.tied_weight(hidden)
         assert (folded @ rows.T).shape == (11, words)
         return
-    with pytest.raises(Refusal, match=r"model\.head"):
-        embedding.turned(hidden)
+    with pytest.raises(BuildError, match=r"model\.head"):
+        embedding.tied_weight(hidden)
 
 
 def check_pointwise(part: Callable[[Tensor], Tensor]) -> None:
@@ -881,9 +883,7 @@ def check_pointwise(part: Callable[[Tensor], Tensor]) -> None:
         close(part(x[row : row + 1, place : place + 1])[0, 0], y[row, place], "a place by itself")
 
 
-def check_head_loss(
-    whole: nn.Module, head: Any, rows: int, words: int, smoothing: float, agreement: float = 0.0
-) -> None:
+def check_head_loss(whole: nn.Module, head: Any, rows: int, words: int, smoothing: float, r_drop: float = 0.0) -> None:
     """The loss is that of the textbook, in value and gradient; each token's cost is without smoothing.
     `whole` holds every weight that the head uses."""
     dice = torch.Generator().manual_seed(rows)
@@ -894,12 +894,12 @@ def check_head_loss(
         whole.zero_grad()
         hidden = start.clone().requires_grad_()
         if own:
-            total, each = head.loss(hidden, target, smoothing, agreement)
+            total, each = head.loss(hidden, target, smoothing, r_drop)
         else:
             log_probs = head.log_probs(hidden)
             wanted = F.cross_entropy(log_probs, target, reduction="sum", label_smoothing=smoothing)
-            if agreement:
-                wanted = wanted + agreement * apart(log_probs[::2], log_probs[1::2])
+            if r_drop:
+                wanted = wanted + r_drop * apart(log_probs[::2], log_probs[1::2])
             close(total.detach(), wanted.detach(), "the loss", 1e-5)
             close(each, F.nll_loss(log_probs, target, reduction="none").detach(), "each token's cost", 1e-5)
             total = wanted
@@ -1079,14 +1079,14 @@ def searched(
     longest: Sequence[int],
     prefixes: Sequence[Sequence[int]] | None = None,
     names: Sequence[int] | None = None,
-) -> list[list[Hypothesis]]:
+) -> list[list[ScoredTokens]]:
     """What a search finds for each source, in order; each must be given once."""
-    side = batches.Side.of([np.array([*source, END]) for source in sources])
-    rules = Rules.of(list(longest), prefixes)
+    side = batches.Padded.of([np.array([*source, END]) for source in sources])
+    rules = Constraints.of(list(longest), prefixes)
     names = list(range(len(sources)) if names is None else names)
     with torch.inference_mode():
         memory = model.encoder.encode(side.values, side.keep)
-        found = list(search(Modules(model), memory, rules, names))
+        found = list(search(UnfusedModel(model), memory, rules, names))
     assert sorted(row for row, _ in found) == list(range(len(sources))), "each sentence is given once"
     return [hypotheses for _, hypotheses in sorted(found, key=lambda pair: pair[0])]
 
@@ -1181,12 +1181,12 @@ def random_corpus(rows: int, longest: int = 40, seed: int = 0) -> Corpus:
     return Corpus(*([dice.integers(4, 90, n).tolist() for n in lengths] for lengths in (sources, targets)))
 
 
-BEGINNING = Position()
+BEGINNING = SamplerState()
 
 
 def some_updates(
-    corpus: Corpus, tokens: int, count: int, start: Position = BEGINNING, gather: int = 0, seed: int = 1
-) -> list[tuple[list[Batch], Position]]:
+    corpus: Corpus, tokens: int, count: int, start: SamplerState = BEGINNING, gather: int = 0, seed: int = 1
+) -> list[tuple[list[Batch], SamplerState]]:
     return list(itertools.islice(batches.updates(corpus, tokens, gather, seed, start), count))
 
 
@@ -1205,7 +1205,7 @@ def check_resume(corpus: Corpus, tokens: int, gather: int = 0) -> None:
 
 def epoch_rows(corpus: Corpus, tokens: int, epoch: int = 0, seed: int = 1) -> list[tuple[int, ...]]:
     rows = []
-    for group, position in batches.updates(corpus, tokens, 0, seed, Position(epoch)):
+    for group, position in batches.updates(corpus, tokens, 0, seed, SamplerState(epoch)):
         rows += [batch.rows for batch in group]
         if position.epoch > epoch:
             return rows

@@ -31,14 +31,14 @@ from saccade.parts import (
     FEED_FORWARDS,
     HEADS,
     MIXERS,
+    NORMALIZERS,
     NORMS,
-    PICKS,
     POOLS,
     POSITIONS,
     READOUTS,
     SCORES,
     LayerNorm,
-    Words,
+    TokenEmbedding,
 )
 from saccade.recipe import TASKS
 from saccade.tasks.guides import GUIDES
@@ -47,7 +47,7 @@ from saccade.training.progress import Silent
 WIDTH = 24  # the default of eight heads divides it
 DATA = Path(__file__).parent
 
-ATTENTION = {"dim": WIDTH, "causal": False, "remembers": True, "dropout": 0.1}
+ATTENTION = {"dim": WIDTH, "causal": False, "cross": True, "dropout": 0.1}
 
 # For each slot, by the key at which it is built: its table, and the wiring that its site gives. Where one key has two
 # tables, a word in brackets tells them apart.
@@ -58,18 +58,18 @@ SITES: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "position": (POSITIONS, {"dim": WIDTH}),
     "stack": (STACKS, {"dim": WIDTH, "depth": 2}),
     "block": (BLOCKS, {"dim": WIDTH, "causal": True, "reads": True, "dropouts": Dropouts()}),
-    "self": (MIXERS, ATTENTION | {"causal": True, "remembers": False}),
-    "memory": (MIXERS, ATTENTION),
-    "memory (recurrent)": (CONTEXTS, ATTENTION),
+    "self": (MIXERS, ATTENTION | {"causal": True, "cross": False}),
+    "cross": (MIXERS, ATTENTION),
+    "cross (recurrent)": (CONTEXTS, ATTENTION),
     "score": (SCORES, {"heads": 2, "width": 12}),
-    "pick": (PICKS, {}),
+    "normalizer": (NORMALIZERS, {}),
     "cell": (CELLS, {"inputs": 13, "dim": WIDTH, "depth": 2, "bidirectional": True, "dropout": 0.1}),
-    "pool": (POOLS, {"backwards": 12}),
+    "pool": (POOLS, {"backward_width": 12}),
     "readout": (READOUTS, {"dim": WIDTH, "context": 7}),
     "feed_forward": (FEED_FORWARDS, {"dim": WIDTH, "dropout": 0.1}),
     "connection": (CONNECTIONS, {"dim": WIDTH, "norm": LayerNorm, "dropout": 0.1}),
     "norm": (NORMS, {"dim": WIDTH}),
-    "head": (HEADS, {"vocabulary": 13, "dim": WIDTH, "turned": Words(13, WIDTH).turned}),
+    "head": (HEADS, {"vocabulary": 13, "dim": WIDTH, "tied_weight": TokenEmbedding(13, WIDTH).tied_weight}),
     "data.train": (SOURCES, {"folder": DATA}),
     "data.dev": (SOURCES, {"folder": DATA}),
     "data.test": (SOURCES, {"folder": DATA}),
@@ -85,7 +85,7 @@ SITES: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
 # an encoder's, which asks for the width of frames: a decoder reads none.
 LEFT_OUT = {"encoder": {"causal", "reads"}, "decoder": {"frames"}}
 # Wiring that has a default, because there is something else to give instead; by hand one of the two is needed.
-ONE_OF = {"encoder": {"vocabulary"}, "decoder": {"vocabulary"}, "head": {"turned"}}
+ONE_OF = {"encoder": {"vocabulary"}, "decoder": {"vocabulary"}, "head": {"tied_weight"}}
 
 MEMBERS = [(at, kind) for at, (table, _) in SITES.items() for kind in table]
 every_member = pytest.mark.parametrize(("at", "kind"), MEMBERS, ids=[f"{at}={kind}" for at, kind in MEMBERS])
@@ -169,12 +169,12 @@ RECURRENT = {"kind": "recurrent"}
 REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "an odd width": ({"dim": 7, "encoder": RECURRENT, "decoder": RECURRENT}, "model.encoder.cell.bidirectional"),
     "a cost without a count": (
-        {"decoder": RECURRENT | {"memory": {"repeat_cost": 0.5}}},
-        "model.decoder.memory.repeat_cost",
+        {"decoder": RECURRENT | {"cross": {"coverage_loss": 0.5}}},
+        "model.decoder.cross.coverage_loss",
     ),
     "heads that do not divide": (
-        {"decoder": RECURRENT | {"memory": {"kind": "multi_head", "heads": 7}}},
-        "model.decoder.memory",
+        {"decoder": RECURRENT | {"cross": {"kind": "multi_head", "heads": 7}}},
+        "model.decoder.cross",
     ),
     "a decoder of frames": (
         {"shared_embeddings": False, "decoder": {"embedding": "series"}},
@@ -203,14 +203,17 @@ def test_what_cannot_be_built_is_refused_by_the_name_of_its_key(tree: dict[str, 
     ("tree", "key"),
     [
         ({"decoder": RECURRENT | {"attend": "during"}}, "decoder.attend"),
-        ({"decoder": RECURRENT | {"memory": {"pick": {"kind": "hard", "memory": 1.0}}}}, "decoder.memory.pick.memory"),
         (
-            {"decoder": RECURRENT | {"memory": {"pick": {"kind": "hard", "entropy": -1.0}}}},
-            "decoder.memory.pick.entropy",
+            {"decoder": RECURRENT | {"cross": {"normalizer": {"kind": "hard", "baseline_decay": 1.0}}}},
+            "decoder.cross.normalizer.baseline_decay",
         ),
         (
-            {"decoder": RECURRENT | {"memory": {"score": {"kind": "reduced_rank", "rank": 0}}}},
-            "decoder.memory.score.rank",
+            {"decoder": RECURRENT | {"cross": {"normalizer": {"kind": "hard", "entropy": -1.0}}}},
+            "decoder.cross.normalizer.entropy",
+        ),
+        (
+            {"decoder": RECURRENT | {"cross": {"score": {"kind": "reduced_rank", "rank": 0}}}},
+            "decoder.cross.score.rank",
         ),
         ({"encoder": RECURRENT | {"cell": "gruu"}}, "encoder.cell"),
         ({"encoder": RECURRENT | {"bidirectionel": True}}, "encoder.bidirectionel"),

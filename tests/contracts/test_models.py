@@ -84,8 +84,8 @@ def test_every_dropout_rate_is_used_while_training_and_only_then(variant: Varian
 REFUSALS = {
     "encoder.embedding=series": ("model.encoder.embedding", "reads frames of numbers"),
     "encoder=recurrent.embedding=series": ("model.encoder.embedding", "reads frames of numbers"),
-    "encoder.block.self=bare.coverage=True": ("model.encoder.block.self.coverage", "here there is none"),
-    "decoder.block.self=bare.coverage=True": ("model.decoder.block.self.coverage", "here there is none"),
+    "encoder.block.self=unprojected.coverage=True": ("model.encoder.block.self.coverage", "here there is none"),
+    "decoder.block.self=unprojected.coverage=True": ("model.decoder.block.self.coverage", "here there is none"),
 }
 
 
@@ -106,5 +106,5 @@ def test_a_recurrent_decoder_without_a_source_is_left_alone_or_refuses() -> None
     tokens = torch.tensor([[5, 6, 7]])
     hidden, _ = alone.decoder.step(tokens, alone.decoder.start(None, 1))
     assert hidden.shape == (1, 3, D)
-    with pytest.raises(SaccadeError, match=r"model\.decoder\.memory"):
+    with pytest.raises(SaccadeError, match=r"model\.decoder\.cross"):
         looking.decoder.start(None, 1)

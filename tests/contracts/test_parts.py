@@ -12,7 +12,7 @@ from contracts.checks import shaken
 from contracts.variants import B, D, T, V, Variant, every_choice, filled, named, options, small
 from saccade.config import build
 from saccade.decode.search import SEARCHES
-from saccade.errors import Refusal
+from saccade.errors import BuildError
 from saccade.optim.optimizers import OPTIMIZERS
 from saccade.optim.schedules import SCHEDULES
 from saccade.parts import (
@@ -23,14 +23,13 @@ from saccade.parts import (
     FEED_FORWARDS,
     HEADS,
     MIXERS,
+    NORMALIZERS,
     NORMS,
-    PICKS,
     POOLS,
     POSITIONS,
     READOUTS,
     SCORES,
     Attentional,
-    Bare,
     Deep,
     Dropout,
     EveryStep,
@@ -38,10 +37,11 @@ from saccade.parts import (
     LayerNorm,
     Max,
     Mean,
-    Plain,
-    Series,
-    Soft,
-    Words,
+    PlainReadout,
+    SeriesEmbedding,
+    Softmax,
+    TokenEmbedding,
+    Unprojected,
 )
 from saccade.places import Memory, Places
 
@@ -64,18 +64,20 @@ def test_a_mixer_looks_at_itself_or_a_memory_and_nothing_gives_zeros(tree: Any) 
 
 @every(SCORES)
 def test_a_score_joins_what_it_prepared(tree: Any) -> None:
-    checks.check_score(made(SCORES, tree, heads=2, width=11), Soft())
+    checks.check_score(made(SCORES, tree, heads=2, width=11), Softmax())
 
 
-@every(PICKS)
+@every(NORMALIZERS)
 def test_a_pick_gives_weights_that_sum_to_one(tree: Any) -> None:
-    checks.check_pick(made(PICKS, tree))
+    checks.check_pick(made(NORMALIZERS, tree))
 
 
-@pytest.mark.parametrize("kind", [kind for kind, pick in PICKS.items() if hasattr(pick, "settle")])
-@pytest.mark.parametrize("chosen", [{}, {"reward": 0.3, "entropy": 0.2, "memory": 0.5}, {"reward": 0.0, "memory": 0.0}])
+@pytest.mark.parametrize("kind", [kind for kind, normalizer in NORMALIZERS.items() if hasattr(normalizer, "settle")])
+@pytest.mark.parametrize(
+    "chosen", [{}, {"reward": 0.3, "entropy": 0.2, "baseline_decay": 0.5}, {"reward": 0.0, "baseline_decay": 0.0}]
+)
 def test_a_wager_is_settled_by_what_followed(kind: str, chosen: dict[str, float]) -> None:
-    checks.check_wagers(made(PICKS, {"kind": kind, **chosen}))
+    checks.check_wagers(made(NORMALIZERS, {"kind": kind, **chosen}))
 
 
 @every(POSITIONS)
@@ -97,7 +99,7 @@ def test_a_feed_forward_treats_each_place_by_itself(tree: Any) -> None:
 @every(CONNECTIONS)
 def test_a_connection_treats_each_place_by_itself(tree: Any) -> None:
     part = made(CONNECTIONS, tree, dim=D, norm=LayerNorm, dropout=0.0).eval()
-    assert isinstance(part.closes, bool)
+    assert isinstance(part.needs_final_norm, bool)
     checks.check_pointwise(lambda x: part(x, torch.tanh))
 
 
@@ -120,10 +122,10 @@ def test_a_series_sees_neighbours_and_no_padding() -> None:
 
 def test_a_series_is_a_sum_over_neighbours() -> None:
     """Frames of one number, three at a time, weights 1, 10, 100: the place before, this place, the place after."""
-    series = Series(frames=1, dim=1, width=3)
+    series = SeriesEmbedding(frames=1, dim=1, width=3)
     with torch.no_grad():
-        series.into.weight.copy_(torch.tensor([[1.0, 10.0, 100.0]]))
-        series.into.bias.fill_(5.0)
+        series.projection.weight.copy_(torch.tensor([[1.0, 10.0, 100.0]]))
+        series.projection.bias.fill_(5.0)
     x, _ = series(torch.tensor([[[1.0], [2.0], [3.0]]]), None)
     assert x[0, :, 0].tolist() == [0 + 10 + 200 + 5, 1 + 20 + 300 + 5, 2 + 30 + 0 + 5]
 
@@ -131,13 +133,13 @@ def test_a_series_is_a_sum_over_neighbours() -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: Series(frames=3, dim=D, width=2), "odd"),
-        (lambda: Series(frames=0, dim=D), "words"),
-        (lambda: Words(0, D), "series"),
+        (lambda: SeriesEmbedding(frames=3, dim=D, width=2), "odd"),
+        (lambda: SeriesEmbedding(frames=0, dim=D), "tokens"),
+        (lambda: TokenEmbedding(0, D), "series"),
     ],
 )
 def test_an_embedding_refuses_what_it_cannot_read(make: Any, reason: str) -> None:
-    with pytest.raises(Refusal, match=reason):
+    with pytest.raises(BuildError, match=reason):
         make()
 
 
@@ -153,7 +155,7 @@ def test_a_cell_is_the_same_in_steps_in_pieces_and_beside_padding(tree: Any, dep
 
 @every(CELLS)
 def test_a_cell_refuses_half_of_an_odd_width(tree: Any) -> None:
-    with pytest.raises(Refusal, match="odd") as refused:
+    with pytest.raises(BuildError, match="odd") as refused:
         made(CELLS, tree, inputs=5, dim=7, bidirectional=True)
     assert refused.value.key == ("slot", "bidirectional")
 
@@ -161,7 +163,7 @@ def test_a_cell_refuses_half_of_an_odd_width(tree: Any) -> None:
 @every(POOLS)
 @pytest.mark.parametrize("backwards", [0, D // 2])
 def test_a_pool_is_blind_to_padding_and_nothing_gives_zeros(tree: Any, backwards: int) -> None:
-    checks.check_pool(made(POOLS, tree, backwards=backwards))
+    checks.check_pool(made(POOLS, tree, backward_width=backwards))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_a_pool_is_blind_to_padding_and_nothing_gives_zeros(tree: Any, backwards
         (Max(), [[3, 8], [-5, -7]]),
         (POOLS["first"](), [[1, 8], [-5, -7]]),
         (Last(), [[3, 4], [-5, -7]]),
-        (Last(backwards=1), [[3, 8], [-5, -7]]),  # the second column has read from right to left
+        (Last(backward_width=1), [[3, 8], [-5, -7]]),  # the second column has read from right to left
     ],
     ids=["mean", "max", "first", "last", "last-of-both-ways"],
 )
@@ -193,14 +195,14 @@ def test_readouts_by_hand() -> None:
         deep.out.weight.copy_(torch.tensor([[1.0, 10.0, 100.0]]))
         attentional.out.bias.fill_(0.5)
         deep.out.bias.fill_(0.5)
-    assert Plain()(state, context, word).item() == pytest.approx(0.3)
+    assert PlainReadout()(state, context, word).item() == pytest.approx(0.3)
     assert attentional(state, context, word).item() == pytest.approx(math.tanh(0.3 - 0.2 + 0.5))
     assert deep(state, context, word).item() == pytest.approx(math.tanh(0.3 - 0.2 + 0.1 + 0.5))
 
 
 @every(CONTEXTS)
 def test_a_context_tells_each_hypothesis_of_its_sentence(tree: Any) -> None:
-    checks.check_context(made(CONTEXTS, tree, dim=D, causal=False, remembers=True, dropout=0.0).eval())
+    checks.check_context(made(CONTEXTS, tree, dim=D, causal=False, cross=True, dropout=0.0).eval())
 
 
 def test_every_step_tells_the_summary_and_at_start_nothing() -> None:
@@ -214,9 +216,12 @@ def test_every_step_tells_the_summary_and_at_start_nothing() -> None:
 
 
 def test_a_bare_attention_refuses_to_charge_for_what_it_does_not_count() -> None:
-    for options_, key in (({"repeat_cost": 0.5}, "repeat_cost"), ({"coverage": True, "remembers": False}, "coverage")):
-        with pytest.raises(Refusal) as refused:
-            Bare(D, **options_)
+    for options_, key in (
+        ({"coverage_loss": 0.5}, "coverage_loss"),
+        ({"coverage": True, "cross": False}, "coverage"),
+    ):
+        with pytest.raises(BuildError) as refused:
+            Unprojected(D, **options_)
         assert refused.value.key == (key,)
 
 
@@ -226,8 +231,8 @@ class Whole(nn.Module):
     def __init__(self, tree: Any, words: int) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.embedding = Words(words, D)
-        self.head = build(filled(HEADS, tree), "head", vocabulary=words, dim=D, turned=self.embedding.turned)
+        self.embedding = TokenEmbedding(words, D)
+        self.head = build(filled(HEADS, tree), "head", vocabulary=words, dim=D, tied_weight=self.embedding.tied_weight)
 
 
 @every(HEADS)
@@ -236,7 +241,7 @@ class Whole(nn.Module):
 def test_a_head_costs_what_the_textbook_says(
     tree: Any, smoothing: float, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("saccade.parts.heads.CHUNK", 8)
+    monkeypatch.setattr("saccade.parts.heads.LOGIT_CHUNK_ROWS", 8)
     whole = shaken(Whole(tree, V))
     checks.check_head_loss(whole, whole.head, rows, V, smoothing)
 
@@ -247,20 +252,20 @@ def test_a_head_costs_what_the_textbook_says(
 def test_a_head_draws_two_answers_together(
     tree: Any, smoothing: float, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("saccade.parts.heads.CHUNK", 8)
+    monkeypatch.setattr("saccade.parts.heads.LOGIT_CHUNK_ROWS", 8)
     whole = shaken(Whole(tree, V))
-    checks.check_head_loss(whole, whole.head, rows, V, smoothing, agreement=1.7)
+    checks.check_head_loss(whole, whole.head, rows, V, smoothing, r_drop=1.7)
 
 
 @every(HEADS)
 def test_a_head_never_holds_all_logits(tree: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("saccade.parts.heads.CHUNK", 8)
+    monkeypatch.setattr("saccade.parts.heads.LOGIT_CHUNK_ROWS", 8)
     checks.check_head_memory(Whole(tree, 211).head, 101, 211)
 
 
 @every(HEADS)
 def test_a_head_computes_no_gradients_where_none_are_wanted(tree: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("saccade.parts.heads.CHUNK", 8)
+    monkeypatch.setattr("saccade.parts.heads.LOGIT_CHUNK_ROWS", 8)
     checks.check_head_without_gradients(Whole(tree, V).head, V, 8)
 
 
@@ -280,7 +285,7 @@ def test_dropout_keeps_the_mean(rate: float) -> None:
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
 def test_dropout_refuses_what_is_not_a_rate(rate: float) -> None:
-    with pytest.raises(Refusal, match="rate"):
+    with pytest.raises(BuildError, match="rate"):
         Dropout(rate)
 
 
@@ -288,7 +293,7 @@ def test_dropout_refuses_what_is_not_a_rate(rate: float) -> None:
 def test_dropout_of_almost_everything_works_or_is_refused(rate: float) -> None:
     try:
         dropout = Dropout(rate)
-    except Refusal:
+    except BuildError:
         return
     assert dropout.train()(torch.ones(1000)).isfinite().all()
 

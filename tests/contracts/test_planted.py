@@ -18,9 +18,9 @@ from contracts.checks import TEXTS, random_corpus, shaken
 from contracts.variants import DEFAULT, NO_DROPOUT, B, D, T, V, filled, named, small
 from saccade.config import build
 from saccade.data import batches
-from saccade.data.batches import Corpus, Position
-from saccade.data.tokenizers import SPECIAL, Symbols, Words
-from saccade.decode.rules import Rules
+from saccade.data.batches import Corpus, SamplerState
+from saccade.data.tokenizers import SPECIAL, Symbols, WordVocabulary
+from saccade.decode.rules import Constraints
 from saccade.decode.search import SEARCHES
 from saccade.models.recurrent import RecurrentDecoder
 from saccade.models.stacked import Stacked
@@ -28,7 +28,6 @@ from saccade.notes import Notes, Part
 from saccade.optim.schedules import InverseRoot
 from saccade.parts import (
     Additive,
-    Bare,
     Deep,
     Dropout,
     EveryStep,
@@ -36,25 +35,26 @@ from saccade.parts import (
     Last,
     LayerNorm,
     Learned,
-    Linear,
+    LinearHead,
     Mean,
     MultiHead,
-    Recurrence,
+    RecurrentNet,
     ScaledDot,
     Sinusoidal,
-    Soft,
+    Softmax,
     Sparsemax,
-    Tied,
+    TiedHead,
+    Unprojected,
     gru,
     lstm,
 )
-from saccade.parts import Words as Table
+from saccade.parts import TokenEmbedding as Table
 from saccade.parts import heads as heads_module
 from saccade.parts.heads import ChunkedCrossEntropy
-from saccade.parts.mixers import looking
-from saccade.parts.picks import hide
-from saccade.places import Fixed, Places, may_look, select
-from saccade.runs import checkpoints
+from saccade.parts.mixers import attend
+from saccade.parts.normalizers import masked_scores
+from saccade.places import PerSentence, Places, attention_mask, select
+from saccade.runs import weights as weights_module
 from saccade.tasks import losses
 
 Patch = pytest.MonkeyPatch
@@ -76,7 +76,7 @@ def on_model(check: Callable[[Any], None], label: str = "default") -> Check:
 
 def sdpa(
     keep: Callable[..., Any], whole: Callable[..., bool], **options: Any
-) -> Callable[..., torch.Tensor]:  # looking._fused with other ideas about what may be seen
+) -> Callable[..., torch.Tensor]:  # attend._fused with other ideas about what may be seen
     def fused(part: Any, query: Any, key: Any, value: Any, queries: Any, keys: Any) -> torch.Tensor:
         causal = whole(part, query, queries, keys)
         mask = None if causal else keep(part, queries, keys)
@@ -86,7 +86,7 @@ def sdpa(
 
 
 def right_keep(part: Any, queries: Places, keys: Places) -> Any:
-    return may_look(queries, keys, part.causal)
+    return attention_mask(queries, keys, part.causal)
 
 
 def right_whole(part: Any, query: torch.Tensor, queries: Places, keys: Places) -> bool:
@@ -121,7 +121,7 @@ def keys_without_gradient(self: Any, x: torch.Tensor) -> Any:
 
 
 def first_row_for_all(queries: Places, keys: Places, causal: bool) -> Any:
-    keep = may_look(queries, keys, causal)
+    keep = attention_mask(queries, keys, causal)
     return keep if keep is None else keep[:1]
 
 
@@ -129,7 +129,7 @@ def half_said(self: Part, kind: str, value: torch.Tensor, queries: Places) -> No
     NOTE(self, kind, 0.5 * value, queries)
 
 
-def added(self: Soft, scores: torch.Tensor, keep: Any, queries: Any = None) -> torch.Tensor:
+def added(self: Softmax, scores: torch.Tensor, keep: Any, queries: Any = None) -> torch.Tensor:
     """The same weights, but a mask that is added lets the NaN of an empty row through to the scores."""
     if keep is None:
         return scores.softmax(-1)
@@ -137,49 +137,49 @@ def added(self: Soft, scores: torch.Tensor, keep: Any, queries: Any = None) -> t
     return (scores + hidden).softmax(-1).masked_fill(~keep, 0.0)
 
 
-BACK, STEP, KEYS, NOTE = Places.back, Stacked.step, MultiHead._keys, Part.note
+BACK, STEP, KEYS, NOTE = Places.last, Stacked.step, MultiHead._keys, Part.note
 STEPS, CAUSAL = on_model(checks.check_step_by_step), on_model(checks.check_causal)
 PADDING, WEIGHTS = on_model(checks.check_blind_to_padding), on_model(checks.check_weights)
 ORDER, NOTHING = on_model(checks.check_blind_to_batch_order), on_model(checks.check_nothing_to_look_at)
-PICK = lambda: checks.check_pick(Soft())  # noqa: E731
+PICK = lambda: checks.check_pick(Softmax())  # noqa: E731
 MIXER = lambda: checks.check_mixer(lambda causal: MultiHead(D, causal, heads=2))  # noqa: E731
 
 ATTENTION = [
     Plant(
         "no causal mask",
-        patched(looking, "may_look", lambda queries, keys, causal: may_look(queries, keys, False)),
+        patched(attend, "attention_mask", lambda queries, keys, causal: attention_mask(queries, keys, False)),
         (CAUSAL, STEPS, WEIGHTS),
     ),
     Plant(
         "the fused whole pass sees the future",
         patched(
-            looking,
+            attend,
             "_fused",
-            sdpa(lambda part, q, k: may_look(q, k, False), lambda *_: False, scale=1.0),
+            sdpa(lambda part, q, k: attention_mask(q, k, False), lambda *_: False, scale=1.0),
         ),
         (CAUSAL, STEPS),
     ),
     Plant(
         "is_causal with a cache",
-        patched(looking, "_fused", sdpa(right_keep, lambda self, q, *_: self.causal and q.shape[2] > 1, scale=1.0)),
+        patched(attend, "_fused", sdpa(right_keep, lambda self, q, *_: self.causal and q.shape[2] > 1, scale=1.0)),
         (STEPS,),
     ),
-    Plant("a cache is at the wrong places", patched(Places, "back", shifted_back), (STEPS,)),
+    Plant("a cache is at the wrong places", patched(Places, "last", shifted_back), (STEPS,)),
     Plant("the state forgets where it is", patched(Stacked, "step", forgetful_step), (STEPS,)),
     Plant(
         "fused attention forgets padding",
-        patched(looking, "_fused", sdpa(lambda *_: None, right_whole, scale=1.0)),
+        patched(attend, "_fused", sdpa(lambda *_: None, right_whole, scale=1.0)),
         (PADDING, on_model(checks.check_fused_equals_explicit)),
     ),
     Plant(
         "explicit attention forgets padding",
-        patched(looking, "may_look", lambda q, k, causal: may_look(q, replace(k, padded=False), causal)),
+        patched(attend, "attention_mask", lambda q, k, causal: attention_mask(q, replace(k, padded=False), causal)),
         (PADDING, WEIGHTS, NOTHING),
     ),
     Plant(
         "what is hidden still counts a little",
         patched(
-            Soft,
+            Softmax,
             "forward",
             lambda self, s, keep, queries=None: s.softmax(-1) if keep is None else (s - 9.0 * ~keep).softmax(-1),
         ),
@@ -187,22 +187,22 @@ ATTENTION = [
     ),
     Plant(
         "softmax over nothing is NaN",
-        patched(Soft, "forward", lambda self, scores, keep, queries=None: hide(scores, keep).softmax(-1)),
+        patched(Softmax, "forward", lambda self, scores, keep, queries=None: masked_scores(scores, keep).softmax(-1)),
         (NOTHING, PICK, MIXER),
     ),
-    Plant("a gradient of NaN where nothing may be seen", patched(Soft, "forward", added), (NOTHING, PICK)),
+    Plant("a gradient of NaN where nothing may be seen", patched(Softmax, "forward", added), (NOTHING, PICK)),
     Plant("the notes tell half", patched(Part, "note", half_said), (WEIGHTS,)),
     Plant(
         "the kernel scales once more",
-        patched(looking, "_fused", sdpa(right_keep, right_whole)),
+        patched(attend, "_fused", sdpa(right_keep, right_whole)),
         (on_model(checks.check_fused_equals_explicit),),
     ),
     Plant(
         "a score says dot but is not",
         patched(ScaledDot, "join", lambda self, q, k: q @ k.transpose(-1, -2) / 2),
-        (lambda: checks.check_score(ScaledDot(11), Soft()), on_model(checks.check_fused_equals_explicit)),
+        (lambda: checks.check_score(ScaledDot(11), Softmax()), on_model(checks.check_fused_equals_explicit)),
     ),
-    Plant("the first row's mask for all", patched(looking, "may_look", first_row_for_all), (ORDER, PADDING)),
+    Plant("the first row's mask for all", patched(attend, "attention_mask", first_row_for_all), (ORDER, PADDING)),
     Plant("keys hear nothing", patched(MultiHead, "_keys", keys_without_gradient), (on_model(checks.check_gradients),)),
 ]
 
@@ -228,10 +228,10 @@ def remembered(self: Any, x: torch.Tensor, places: Places) -> torch.Tensor:
     return x * self.table[: x.shape[1]]
 
 
-def head_loss(head: str, rows: int = 37, agreement: float = 0.0) -> Check:
+def head_loss(head: str, rows: int = 37, r_drop: float = 0.0) -> Check:
     def check() -> None:
         whole = HeadAndTable(head)
-        checks.check_head_loss(whole, whole.head, rows, V, 0.1, agreement)
+        checks.check_head_loss(whole, whole.head, rows, V, 0.1, r_drop)
 
     return check
 
@@ -241,10 +241,10 @@ class HeadAndTable(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.embedding = Table(words, D)
-        self.head = Tied(turned=self.embedding.turned) if kind == "tied" else Linear(words, D)
+        self.head = TiedHead(tied_weight=self.embedding.tied_weight) if kind == "tied" else LinearHead(words, D)
 
 
-def all_logits(hidden: Any, weight: Any, bias: Any, target: Any, smoothing: float, agreement: float) -> Any:
+def all_logits(hidden: Any, weight: Any, bias: Any, target: Any, smoothing: float, r_drop: float) -> Any:
     logits = F.linear(hidden, weight, bias)
     total = F.cross_entropy(logits, target, reduction="sum", label_smoothing=smoothing)
     return total, F.cross_entropy(logits, target, reduction="none").detach()
@@ -254,9 +254,9 @@ def unscaled(ctx: Any, *grads: torch.Tensor) -> Any:
     return (*ctx.saved_tensors, None, None, None, None)
 
 
-def last_chunk(hidden: Any, weight: Any, bias: Any, target: Any, smoothing: float, agreement: float) -> Any:
-    first = CROSS_ENTROPY(hidden[:8], weight.detach(), bias, target[:8], smoothing, agreement)
-    rest = CROSS_ENTROPY(hidden[8:], weight, bias, target[8:], smoothing, agreement)
+def last_chunk(hidden: Any, weight: Any, bias: Any, target: Any, smoothing: float, r_drop: float) -> Any:
+    first = CROSS_ENTROPY(hidden[:8], weight.detach(), bias, target[:8], smoothing, r_drop)
+    rest = CROSS_ENTROPY(hidden[8:], weight, bias, target[8:], smoothing, r_drop)
     return first[0] + rest[0], torch.cat([first[1], rest[1]])
 
 
@@ -284,7 +284,7 @@ def in_use(self: Dropout, x: torch.Tensor) -> torch.Tensor:
 
 
 EMBED, CROSS_ENTROPY = Sinusoidal.embed, heads_module.cross_entropy
-DRAW_TOGETHER = heads_module._draw_together
+DRAW_TOGETHER = heads_module._symmetric_kl
 IDS = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
 DROPOUT = lambda: checks.check_dropout(Dropout, 0.1)  # noqa: E731
 
@@ -321,7 +321,7 @@ PARTS = [
     ),
     Plant(
         "a head that gives logits",
-        patched(Tied, "log_probs", lambda self, hidden: hidden @ self.turned(hidden)[1].T),
+        patched(TiedHead, "log_probs", lambda self, hidden: hidden @ self.tied_weight(hidden)[1].T),
         (on_model(checks.check_shapes),),
     ),
     Plant(
@@ -331,7 +331,7 @@ PARTS = [
     ),
     Plant(
         "a head draws one of two answers to the other",
-        patched(heads_module, "_draw_together", one_way),
+        patched(heads_module, "_symmetric_kl", one_way),
         (head_loss("tied", 38, 1.7), head_loss("linear", 38, 1.7)),
     ),
     Plant(
@@ -383,8 +383,8 @@ OF = Places.of
 
 
 def copied_memory(state: Any, rows: Any, sentences: Any = None) -> Any:
-    if isinstance(state, Fixed):
-        return Fixed(select(state.value, rows))
+    if isinstance(state, PerSentence):
+        return PerSentence(select(state.value, rows))
     if isinstance(state, dict):
         return {key: copied_memory(value, rows, sentences) for key, value in state.items()}
     if isinstance(state, tuple):
@@ -411,7 +411,7 @@ def repeating(model: Any, batch: Any) -> Any:
     return HIDDEN(model, replace(batch, outputs=replace(batch.outputs, values=batch.inputs.values)))
 
 
-NAMED, HIDDEN = checkpoints.named_tensors, losses.forced_hidden
+NAMED, HIDDEN = weights_module.named_tensors, losses.teacher_forced_hidden
 SELECT, SUMS = on_model(checks.check_select), on_model(checks.check_losses_are_sums)
 
 STATE = [
@@ -437,24 +437,24 @@ STATE = [
     Plant("a loss that is a mean", patched(checks, "next_token", mean_loss), (SUMS,)),
     Plant(
         "a model that learns to repeat what it reads",
-        patched(losses, "forced_hidden", repeating),
+        patched(losses, "teacher_forced_hidden", repeating),
         (SUMS,),
     ),
-    Plant("padding costs something", patched(losses, "forced_hidden", with_padding), (SUMS,)),
+    Plant("padding costs something", patched(losses, "teacher_forced_hidden", with_padding), (SUMS,)),
 ]
 
 # ── recurrent models ──────────────────────────────────────────────────────────────────────────────
 
 
-def unpacked(self: Recurrence, x: Any, places: Places, state: Any = None) -> Any:
+def unpacked(self: RecurrentNet, x: Any, places: Places, state: Any = None) -> Any:
     return WHOLE(self, x, replace(places, padded=False), state)
 
 
-def wrong_way(self: Recurrence, start: torch.Tensor) -> Any:
+def wrong_way(self: RecurrentNet, start: torch.Tensor) -> Any:
     return tuple(tuple(reversed(layer)) for layer in BEGIN(self, start))
 
 
-def flat(self: Recurrence, given: Any, state: Any) -> Any:
+def flat(self: RecurrentNet, given: Any, state: Any) -> Any:
     """All layers but the first are forgotten."""
     after = ONE_STEP(self, given, state)[1]
     return after[0][0], after
@@ -482,16 +482,16 @@ def deaf(self: Any, given: Any, context: Any, fed: Any) -> Any:
     return TOLD(self, given, context, None if fed is None else torch.zeros_like(fed))
 
 
-def unheard(self: Bare, query: Any, memory: Any, here: Any, so_far: Any) -> Any:
+def unheard(self: Unprojected, query: Any, memory: Any, here: Any, so_far: Any) -> Any:
     return COVER(self, query, memory, here, torch.zeros_like(so_far))
 
 
-def only_the_last(self: Bare, x: Any, places: Any, state: Any) -> Any:
+def only_the_last(self: Unprojected, x: Any, places: Any, state: Any) -> Any:
     y, after = COVERING(self, x, places, state)
     return y, replace(after, so_far=after.so_far - state.so_far)
 
 
-def padding_covers(self: Bare, x: Any, places: Any, state: Any) -> Any:
+def padding_covers(self: Unprojected, x: Any, places: Any, state: Any) -> Any:
     return COVERING(self, x, replace(places, keep=torch.ones_like(places.keep)), state)
 
 
@@ -549,27 +549,27 @@ def one_way(self: Last, states: torch.Tensor, places: Places) -> torch.Tensor:
     return states[torch.arange(len(states)), last] * places.keep[:, :1]
 
 
-WHOLE, BEGIN, ONE_STEP = Recurrence.whole, Recurrence.begin, Recurrence.step
-BY_STEPS, TOLD, DEEP = RecurrentDecoder._step_by_step, RecurrentDecoder._told, Deep.forward
-COVERING, COVER = Bare._step_by_step, Bare._covering
-CHOOSE, SETTLE, SPARSE, REAL = Hard.forward, Hard.settle, Sparsemax.forward, losses._real
+WHOLE, BEGIN, ONE_STEP = RecurrentNet.whole, RecurrentNet.initial_state, RecurrentNet.step
+BY_STEPS, TOLD, DEEP = RecurrentDecoder._step_by_step, RecurrentDecoder._gates, Deep.forward
+COVERING, COVER = Unprojected._step_by_step, Unprojected._covering
+CHOOSE, SETTLE, SPARSE, REAL = Hard.forward, Hard.policy_loss, Sparsemax.forward, losses._real
 
 FED, COVERS, CHOOSES = "recurrent-lstm-after-True", "coverage", "hard-additive"
 CELL = lambda: checks.check_cell(lstm, 2, False)  # noqa: E731
 BOTH_WAYS = lambda: checks.check_cell(gru, 2, True)  # noqa: E731
-ADDITIVE = lambda: checks.check_score(shaken(Additive(2, 11)), Soft())  # noqa: E731
+ADDITIVE = lambda: checks.check_score(shaken(Additive(2, 11)), Softmax())  # noqa: E731
 SUMMARY = on_model(checks.check_blind_to_padding, "encoder=recurrent.pool=mean")
 
 RECURRENT = [
     Plant(
         "an encoder that is not packed",
-        patched(Recurrence, "whole", unpacked),
+        patched(RecurrentNet, "whole", unpacked),
         (on_model(checks.check_blind_to_padding, "encoder=recurrent"), BOTH_WAYS),
     ),
-    Plant("a state that begins the wrong way round", patched(Recurrence, "begin", wrong_way), (CELL,)),
+    Plant("a state that begins the wrong way round", patched(RecurrentNet, "initial_state", wrong_way), (CELL,)),
     Plant(
         "a step of the first layer only",
-        patched(Recurrence, "step", flat),
+        patched(RecurrentNet, "step", flat),
         (CELL, on_model(checks.check_step_by_step, "recurrent-gru-after-False")),
     ),
     Plant(
@@ -589,22 +589,22 @@ RECURRENT = [
     ),
     Plant(
         "what was said is never read",
-        patched(RecurrentDecoder, "_told", deaf),
+        patched(RecurrentDecoder, "_gates", deaf),
         (on_model(checks.check_state_matters, FED),),
     ),
     Plant(
         "coverage that does not add up",
-        patched(Bare, "_step_by_step", only_the_last),
+        patched(Unprojected, "_step_by_step", only_the_last),
         (on_model(checks.check_coverage, COVERS), on_model(checks.check_coverage, "coverage-after")),
     ),
     Plant(
         "padding covers the source",
-        patched(Bare, "_step_by_step", padding_covers),
+        patched(Unprojected, "_step_by_step", padding_covers),
         (on_model(checks.check_coverage, COVERS), on_model(checks.check_coverage, "coverage-after")),
     ),
     Plant(
         "coverage that the score does not hear of",
-        patched(Bare, "_covering", unheard),
+        patched(Unprojected, "_covering", unheard),
         (on_model(checks.check_state_matters, COVERS),),
     ),
     Plant(
@@ -628,21 +628,25 @@ RECURRENT = [
     ),
     Plant(
         "a baseline that has seen what it should foretell",
-        patched(Hard, "settle", remembered_first),
+        patched(Hard, "policy_loss", remembered_first),
         (lambda: checks.check_wagers(Hard()),),
     ),
-    Plant("a wager of one head only", patched(Hard, "settle", forgets_heads), (lambda: checks.check_wagers(Hard()),)),
-    Plant("a wager that rewards cost", patched(Hard, "settle", wrong_sign), (lambda: checks.check_wagers(Hard()),)),
+    Plant(
+        "a wager of one head only", patched(Hard, "policy_loss", forgets_heads), (lambda: checks.check_wagers(Hard()),)
+    ),
+    Plant(
+        "a wager that rewards cost", patched(Hard, "policy_loss", wrong_sign), (lambda: checks.check_wagers(Hard()),)
+    ),
     Plant(
         "padding wagers, too",
         patched(losses, "_real", all_real),
         (
             on_model(checks.check_losses_are_sums, CHOOSES),
-            on_model(checks.check_losses_are_sums, "encoder.block.self.pick=hard"),
+            on_model(checks.check_losses_are_sums, "encoder.block.self.normalizer=hard"),
         ),
     ),
     Plant(
-        "padding pays for looking twice",
+        "padding pays for attend twice",
         patched(losses, "_real", all_real),
         (on_model(checks.check_losses_are_sums, COVERS),),
     ),
@@ -651,13 +655,13 @@ RECURRENT = [
         patched(Sparsemax, "forward", less_than_one),
         (
             lambda: checks.check_pick(Sparsemax()),
-            on_model(checks.check_weights, "decoder=recurrent.memory.pick=sparsemax"),
+            on_model(checks.check_weights, "decoder=recurrent.cross.normalizer=sparsemax"),
         ),
     ),
     Plant(
         "a join that ignores the query",
         patched(Additive, "join", lambda self, q, k: JOIN(self, torch.zeros_like(q), k)),
-        (ADDITIVE, on_model(checks.check_gradients, "decoder=recurrent.memory.score=additive")),
+        (ADDITIVE, on_model(checks.check_gradients, "decoder=recurrent.cross.score=additive")),
     ),
     Plant("a mean over padding", patched(Mean, "forward", over_padding), (SUMMARY, lambda: checks.check_pool(Mean()))),
     Plant(
@@ -668,7 +672,7 @@ RECURRENT = [
     Plant(
         "backward columns taken where they begin",
         patched(Last, "forward", one_way),
-        (lambda: checks.check_pool_values(Last(backwards=1), [[3, 8], [-5, -7]]),),
+        (lambda: checks.check_pool_values(Last(backward_width=1), [[3, 8], [-5, -7]]),),
     ),
 ]
 JOIN = Additive.join
@@ -681,18 +685,18 @@ def on_search(kind: str) -> Check:
     return lambda: checks.check_search(lambda: build(filled(SEARCHES, tree), "search"), shaken(DEFAULT.fresh()))
 
 
-def free_of_prefixes(self: Rules, log_probs: Any, step: int) -> Any:
+def free_of_prefixes(self: Constraints, log_probs: Any, step: int) -> Any:
     return ALLOWED(replace(self, prefix=self.prefix[:, :0]), log_probs, step)
 
 
-def free_of_specials(self: Rules, log_probs: Any, step: int) -> Any:
+def free_of_specials(self: Constraints, log_probs: Any, step: int) -> Any:
     before = log_probs.clone()
     allowed = ALLOWED(self, log_probs, step)
     allowed[..., :3] = before[..., :3] + 9
     return allowed
 
 
-ALLOWED = Rules.allowed
+ALLOWED = Constraints.apply
 EVERY_SEARCH = tuple(on_search(kind) for kind in SEARCHES)
 
 SEARCH = [
@@ -703,15 +707,15 @@ SEARCH = [
         ),
         EVERY_SEARCH,
     ),
-    Plant("forced prefixes are forgotten", patched(Rules, "allowed", free_of_prefixes), EVERY_SEARCH),
-    Plant("padding may be written", patched(Rules, "allowed", free_of_specials), EVERY_SEARCH),
+    Plant("forced prefixes are forgotten", patched(Constraints, "apply", free_of_prefixes), EVERY_SEARCH),
+    Plant("padding may be written", patched(Constraints, "apply", free_of_specials), EVERY_SEARCH),
 ]
 
 # ── tokenizers and batches ────────────────────────────────────────────────────────────────────────
 
 
 def words_tokenizer() -> None:
-    kind = Words()
+    kind = WordVocabulary()
     checks.check_tokenizer(kind.learn(TEXTS), kind.read)
 
 
@@ -724,7 +728,7 @@ def always_the_same(corpus: Corpus, tokens: int, seed: int, epoch: int) -> list[
     return EPOCH(corpus, tokens, 1, 0)
 
 
-def late(corpus: Corpus, tokens: int, gather: int, seed: int, start: Position) -> Any:
+def late(corpus: Corpus, tokens: int, gather: int, seed: int, start: SamplerState) -> Any:
     for group, position in UPDATES(corpus, tokens, gather, seed, start):
         yield group, replace(position, batch=max(0, position.batch - 1))
 
@@ -803,7 +807,7 @@ DUMP = Symbols.dump
 
 
 def dropped_first(part: Any, query: Any, key: Any, value: Any, queries: Any, keys: Any) -> torch.Tensor:
-    weights = part.dropout(part.pick(part.score.join(query, key), may_look(queries, keys, part.causal)))
+    weights = part.dropout(part.normalizer(part.score.join(query, key), attention_mask(queries, keys, part.causal)))
     part.note("weights", weights, queries)
     return weights @ value
 
@@ -818,13 +822,13 @@ def first_visit_only(self: Notes, name: str, value: torch.Tensor, queries: Place
         HEAR(self, name, value, queries)
 
 
-HEAR = Notes.hear
+HEAR = Notes.record
 
 NOTES = [
-    Plant("notes taken after dropout", patched(looking, "look", dropped_first), (dropping("default"),)),
+    Plant("notes taken after dropout", patched(attend, "attend", dropped_first), (dropping("default"),)),
     Plant(
         "notes of the first step only",
-        patched(Notes, "hear", first_visit_only),
+        patched(Notes, "record", first_visit_only),
         (on_model(checks.check_capture_over_time), on_model(checks.check_coverage, "coverage")),
     ),
 ]
@@ -839,7 +843,7 @@ CASES = [(plant, check) for plant in PLANTS for check in plant.checks]
     ids=[f"{plant.name}-{number}" for plant in PLANTS for number in range(len(plant.checks))],
 )
 def test_the_contract_fails_on_a_planted_defect(plant: Plant, check: Check, monkeypatch: Patch) -> None:
-    monkeypatch.setattr("saccade.parts.heads.CHUNK", 8)
+    monkeypatch.setattr("saccade.parts.heads.LOGIT_CHUNK_ROWS", 8)
     check()  # sound without the defect
     plant.plant(monkeypatch)
     with pytest.raises(AssertionError):
@@ -847,7 +851,7 @@ def test_the_contract_fails_on_a_planted_defect(plant: Plant, check: Check, monk
 
 
 def test_a_checkpoint_without_biases_is_noticed(monkeypatch: Patch, tmp_path: Path) -> None:
-    monkeypatch.setattr(checkpoints, "named_tensors", without_biases)
+    monkeypatch.setattr(weights_module, "named_tensors", without_biases)
     with pytest.raises(AssertionError):
         checks.check_save_and_load(DEFAULT.fresh, tmp_path)
 

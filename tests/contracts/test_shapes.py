@@ -8,8 +8,8 @@ import torch
 from jaxtyping import TypeCheckError
 
 from contracts.variants import DEFAULT, D
-from saccade.data.batches import Side
-from saccade.decode.rules import Rules
+from saccade.data.batches import Padded
+from saccade.decode.rules import Constraints
 from saccade.parts import ScaledDot, Sinusoidal
 from saccade.places import Places
 from saccade.tasks.losses import Loss
@@ -24,9 +24,11 @@ WRONG: dict[str, Callable[[], Any]] = {
         torch.ones(3, 7, dtype=torch.bool), torch.zeros(3, 5, dtype=torch.long), False
     ),
     "places: a mask of floats": lambda: Places.of(X, torch.ones(3, 7)),
-    "decode: no hypotheses": lambda: Rules.of([5, 5, 5]).allowed(torch.zeros(3, 13), 0),
+    "decode: no hypotheses": lambda: Constraints.of([5, 5, 5]).apply(torch.zeros(3, 13), 0),
     "tasks: a loss for each token": lambda: Loss(torch.zeros(7), 7),
-    "data.batches: two lengths": lambda: Side(torch.zeros(3, 7, dtype=torch.long), torch.ones(3, 5, dtype=torch.bool)),
+    "data.batches: two lengths": lambda: Padded(
+        torch.zeros(3, 7, dtype=torch.long), torch.ones(3, 5, dtype=torch.bool)
+    ),
 }
 
 

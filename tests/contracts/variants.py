@@ -128,13 +128,13 @@ COMPANY: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (f"recurrent-{cell}-{attend}-{feeding}", {"cell": cell}, {"cell": cell, "attend": attend, "input_feeding": feeding})
     for cell, attend, feeding in itertools.product(("gru", "lstm", "tanh"), ("before", "after"), (False, True))
 ] + [
-    ("no-attention-at-start", {"bidirectional": False}, {"memory": "at_start", "readout": "plain"}),
-    ("no-attention-fed", {}, {"memory": "at_start", "input_feeding": True}),
-    ("no-attention-every-step", {}, {"memory": "every_step"}),
-    ("coverage", {}, {"memory": {"kind": "bare", "score": "additive", "coverage": True, "repeat_cost": 0.5}}),
-    ("coverage-after", {}, {"memory": {"kind": "bare", "score": "dot", "coverage": True}, "attend": "after"}),
-    ("hard-additive", {}, {"memory": {"kind": "bare", "score": "additive", "pick": "hard"}}),
-    ("free-widths", {}, {"memory": {"kind": "multi_head", "heads": 3, "key_width": 5, "value_width": 7}}),
+    ("no-attention-at-start", {"bidirectional": False}, {"cross": "at_start", "readout": "plain"}),
+    ("no-attention-fed", {}, {"cross": "at_start", "input_feeding": True}),
+    ("no-attention-every-step", {}, {"cross": "every_step"}),
+    ("coverage", {}, {"cross": {"kind": "unprojected", "score": "additive", "coverage": True, "coverage_loss": 0.5}}),
+    ("coverage-after", {}, {"cross": {"kind": "unprojected", "score": "dot", "coverage": True}, "attend": "after"}),
+    ("hard-additive", {}, {"cross": {"kind": "unprojected", "score": "additive", "normalizer": "hard"}}),
+    ("free-widths", {}, {"cross": {"kind": "multi_head", "heads": 3, "key_width": 5, "value_width": 7}}),
 ]
 
 
@@ -145,9 +145,7 @@ def _variants() -> Iterator[Variant]:
     yield _variant("default", base)
     for label, tree in changes(fields, base):
         # not built, or not read: a shared embedding is the encoder's, and a decoder has no pool
-        unused = label.startswith(
-            ("encoder.block.memory", "decoder.embedding", "decoder.pool", "decoder=recurrent.emb")
-        )
+        unused = label.startswith(("encoder.block.cross", "decoder.embedding", "decoder.pool", "decoder=recurrent.emb"))
         if not unused:
             read = {"decoder": recurrent["decoder"]} if ".pool" in label else {}  # something must use the summary
             yield _variant(label, tree | read)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from saccade.data import check as check_module
-from saccade.data.check import Finding, Labels, Report, SeriesReport, SplitReport, check
+from saccade.data.check import Finding, LabelCounts, Report, SeriesReport, SplitReport, check
 from saccade.data.generated import Copy
 from saccade.data.sources.columns import Columns
 from saccade.data.sources.pairs import Pairs
 from saccade.data.sources.rows import Source
-from saccade.data.sources.series import Series
+from saccade.data.sources.series import LabeledSeries
 from saccade.data.sources.tsv import Tsv
 
 
@@ -177,8 +177,8 @@ def test_words_and_labels(tmp_path: Path):
     found, held_out = report.splits["train"], report.splits["dev"]
     assert isinstance(found, SplitReport)
     assert isinstance(held_out, SplitReport)
-    assert found.labels == Labels({"D": 3, "N": 3, "V": 2}, 0, Finding(0, []))
-    assert held_out.labels == Labels(
+    assert found.labels == LabelCounts({"D": 3, "N": 3, "V": 2}, 0, Finding(0, []))
+    assert held_out.labels == LabelCounts(
         {"N": 2, "I": 2, "D": 1, "J": 1},
         1,
         Finding(
@@ -225,7 +225,7 @@ def test_pairs_whose_targets_are_labels(tmp_path: Path):
     report = check({"train": train, "dev": dev}, labels=True)
     found = report.splits["dev"]
     assert isinstance(found, SplitReport)
-    assert found.labels == Labels(
+    assert found.labels == LabelCounts(
         {"pos": 2, "neutral": 1},
         1,
         Finding(1, ["dev.tsv:2: has the label 'neutral', which train never shows"]),
@@ -244,13 +244,13 @@ def test_labels_of_pairs_are_not_counted_unless_asked_for(tmp_path: Path):
 # series
 
 
-def series(folder: Path, name: str, lengths: dict[str, int], width: int = 2, **options: Any) -> Series:
+def series(folder: Path, name: str, lengths: dict[str, int], width: int = 2, **options: Any) -> LabeledSeries:
     arrays: dict[str, Any] = {}
     for seed, (key, length) in enumerate(lengths.items()):
         arrays[f"{key}_x"] = np.random.default_rng([seed, length]).normal(size=(length, width))
         arrays[f"{key}_y"] = np.arange(length) % 4 - 1
     np.savez(folder / name, **arrays)
-    return Series(folder, file=name, **options)
+    return LabeledSeries(folder, file=name, **options)
 
 
 def series_report(report: Report, name: str) -> SeriesReport:
@@ -265,7 +265,7 @@ def test_series(tmp_path: Path):
     found = series_report(report, "train")
     assert (found.series, found.frames, found.width) == (3, 16, 2)
     assert (found.lengths.smallest, found.lengths.largest) == (3, 8)
-    assert found.labels == Labels({"0": 4, "1": 4, "2": 3}, 5, Finding(0, []))
+    assert found.labels == LabelCounts({"0": 4, "1": 4, "2": 3}, 5, Finding(0, []))
     assert found.groups == {"u1": 2, "u2": 1}
     assert found.too_long == Finding(1, ["train.npz:u1_0: has 8 frames, over 5: tagging cuts it, 'window' too"])
     assert not report.bad
@@ -287,7 +287,7 @@ def test_a_group_in_two_splits_makes_the_report_bad(tmp_path: Path):
 
 def test_series_held_against_train(tmp_path: Path):
     train = series(tmp_path, "train.npz", {"u1": 8, "u2": 8, "u3": 1}, window=4)
-    dev = series(tmp_path, "dev.npz", {"v1": 8, "v2": 3}, unlabelled="none")
+    dev = series(tmp_path, "dev.npz", {"v1": 8, "v2": 3}, unlabeled="none")
     test = series(tmp_path, "test.npz", {"w1": 3}, width=5)
     report = check({"train": train, "dev": dev, "test": test})
     found = series_report(report, "dev")
@@ -304,7 +304,7 @@ def test_series_held_against_train(tmp_path: Path):
 
 def test_bad_and_missing_series_are_findings(tmp_path: Path):
     np.savez(tmp_path / "t.npz", a_x=np.full((3, 2), np.nan), a_y=np.arange(3), b_x=np.ones((3, 2)), b_y=np.array(1))
-    report = check({"train": Series(tmp_path, file="t.npz"), "dev": Series(tmp_path, file="none.npz")})
+    report = check({"train": LabeledSeries(tmp_path, file="t.npz"), "dev": LabeledSeries(tmp_path, file="none.npz")})
     assert series_report(report, "train").faults.first[0].startswith("t.npz:a: row 0, column 0 is NaN")
     assert series_report(report, "train").labels.counts == {"1": 1}
     assert "no such file" in report.splits["dev"].faults.first[0]

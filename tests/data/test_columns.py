@@ -101,7 +101,7 @@ def test_any_number_of_spaces(tmp_path: Path):
 
 def test_gz(tmp_path: Path):
     (row,) = rows_of(tmp_path, gzip.compress(b"a\tX\n"), name="t.tsv.gz")
-    assert row.place == "t.tsv.gz:1"
+    assert row.location == "t.tsv.gz:1"
 
 
 @pytest.mark.parametrize("content", ["", "\n", "\n\n  \n\t\n", "# only\n# comments\n", "-DOCSTART-\n\n"])
@@ -111,7 +111,7 @@ def test_no_sentences(tmp_path: Path, content: str):
 
 def test_many_blank_lines_and_a_docstart_within_a_sentence(tmp_path: Path):
     rows = rows_of(tmp_path, "\n\n-DOCSTART-\na\tX\n\n \n\t\nb\tY\n\n")
-    assert [row.place for row in rows] == ["t.tsv:4", "t.tsv:8"]
+    assert [row.location for row in rows] == ["t.tsv:4", "t.tsv:8"]
 
 
 # "#": a comment or a word
@@ -121,12 +121,12 @@ def test_a_hash_is_a_word_if_it_has_the_columns_of_its_sentence(tmp_path: Path):
     (row,) = rows_of(tmp_path, "# a comment of six words here\n# # O\na b O\n", separator="space")
     assert isinstance(row, Tagged)
     assert row.source == ("#", "a")
-    assert row.place == "t.tsv:2"
+    assert row.location == "t.tsv:2"
 
 
 def test_a_sentence_of_hashes_is_held_against_the_rest_of_the_file(tmp_path: Path):
     rows = rows_of(tmp_path, "# a licence of many words\n\n# # O\n\na b O\n", separator="space")
-    assert [row.place for row in rows] == ["t.tsv:3", "t.tsv:5"]
+    assert [row.location for row in rows] == ["t.tsv:3", "t.tsv:5"]
 
 
 def test_the_width_of_the_sentence_comes_before_that_of_the_file(tmp_path: Path):

@@ -188,5 +188,5 @@ def test_impossible_options(options: dict, message: str):
 def test_places_name_the_task_the_split_and_the_row():
     first = next(Dates(split="test", rows=3).rows())
     assert isinstance(first, Pair)
-    assert first.place == "dates.test:1"
-    assert [pair.place for pair in Copy(rows=2).rows()] == ["copy.train:1", "copy.train:2"]
+    assert first.location == "dates.test:1"
+    assert [pair.location for pair in Copy(rows=2).rows()] == ["copy.train:1", "copy.train:2"]

@@ -15,30 +15,30 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from saccade.data.sources import SOURCES, Fault, Frames, Pair, load
-from saccade.data.sources.numbers import LARGEST_ARRAY
-from saccade.data.sources.series import Series, leaks
+from saccade.data.sources.numbers import MAX_ARRAY_BYTES
+from saccade.data.sources.series import LabeledSeries, leaks
 from saccade.errors import DataError
 
 X = np.arange(15, dtype=np.float32).reshape(5, 3)
 Y = np.array([1, 1, -1, 2, 2], dtype=np.int8)
 
 
-def npz(folder: Path, arrays: dict[str, Any], **options: Any) -> Series:
+def npz(folder: Path, arrays: dict[str, Any], **options: Any) -> LabeledSeries:
     np.savez(folder / "t.npz", **arrays)
-    return Series(folder, file="t.npz", **options)
+    return LabeledSeries(folder, file="t.npz", **options)
 
 
-def text(folder: Path, content: str | bytes, name: str = "t.csv", **options: Any) -> Series:
+def text(folder: Path, content: str | bytes, name: str = "t.csv", **options: Any) -> LabeledSeries:
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    return Series(folder, file=name, **options)
+    return LabeledSeries(folder, file=name, **options)
 
 
-def frames_of(source: Series) -> list[Frames]:
+def frames_of(source: LabeledSeries) -> list[Frames]:
     rows = load(source, skip_bad=False).rows
     return [row for row in rows if isinstance(row, Frames)]
 
 
-def only_fault(source: Series) -> str:
+def only_fault(source: LabeledSeries) -> str:
     (fault,) = (row for row in source.rows() if isinstance(row, Fault))
     return str(fault)
 
@@ -49,10 +49,10 @@ def only_fault(source: Series) -> str:
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_arrays_become_frames(tmp_path: Path, save: Any):
     save(tmp_path / "t.npz", u01_0_x=X, u01_0_y=Y, u02_1_x=np.asfortranarray(X[:2]), u02_1_y=Y[1:3])
-    first, second = frames_of(Series(tmp_path, file="t.npz"))
+    first, second = frames_of(LabeledSeries(tmp_path, file="t.npz"))
     assert np.array_equal(first.source, X)
-    assert (first.target, first.place, first.group) == (("1", "1", "", "2", "2"), "t.npz:u01_0", "u01")
-    assert (second.target, second.place, second.group) == (("1", ""), "t.npz:u02_1", "u02")
+    assert (first.target, first.location, first.group) == (("1", "1", "", "2", "2"), "t.npz:u01_0", "u01")
+    assert (second.target, second.location, second.group) == (("1", ""), "t.npz:u02_1", "u02")
     assert second.source.flags.c_contiguous
     assert np.array_equal(second.source, X[:2])
 
@@ -80,7 +80,7 @@ def test_one_label_for_the_whole_series(tmp_path: Path):
 
 
 def test_another_label_may_mean_none(tmp_path: Path):
-    (row,) = frames_of(npz(tmp_path, {"a_x": X, "a_y": Y}, unlabelled="2"))
+    (row,) = frames_of(npz(tmp_path, {"a_x": X, "a_y": Y}, unlabeled="2"))
     assert row.target == ("1", "1", "-1", "", "")
 
 
@@ -93,7 +93,7 @@ def test_groups(tmp_path: Path):
         f"{name}_{half}": both for name in ("u1_0", "u1_1", "u2_0", "alone") for half, both in (("x", X), ("y", Y))
     }
     assert [row.group for row in frames_of(npz(tmp_path, arrays))] == ["u1", "u1", "u2", "alone"]
-    assert [row.place for row in frames_of(npz(tmp_path, arrays, groups=("u2", "u1")))] == [
+    assert [row.location for row in frames_of(npz(tmp_path, arrays, groups=("u2", "u1")))] == [
         "t.npz:u1_0",
         "t.npz:u1_1",
         "t.npz:u2_0",
@@ -112,7 +112,7 @@ def test_faults_of_groups_that_are_not_asked_for_are_not_told(tmp_path: Path):
 
 def test_windows_keep_the_last_shorter_one(tmp_path: Path):
     rows = frames_of(npz(tmp_path, {"u1_a_x": X, "u1_a_y": Y}, window=2))
-    assert [row.place for row in rows] == ["t.npz:u1_a:0", "t.npz:u1_a:2", "t.npz:u1_a:4"]
+    assert [row.location for row in rows] == ["t.npz:u1_a:0", "t.npz:u1_a:2", "t.npz:u1_a:4"]
     assert [row.target for row in rows] == [("1", "1"), ("", "2"), ("2",)]
     assert np.array_equal(np.concatenate([row.source for row in rows]), X)
     assert {row.group for row in rows} == {"u1"}
@@ -122,7 +122,7 @@ WHOLE = {
     "most": ([1, 2, 2], ["2"]),
     "equal: the first": ([2, 1, 3, 1, 2], ["2"]),
     "equal: rather a label": ([-1, -1, 1, 1], ["1"]),
-    "mostly unlabelled": ([-1, 1, -1], []),
+    "mostly unlabeled": ([-1, 1, -1], []),
     "one frame": ([7], ["7"]),
     "one frame without": ([-1], []),
 }
@@ -137,7 +137,7 @@ def test_whole_takes_the_most_frequent_label(tmp_path: Path, labels: list[int], 
 def test_whole_windows(tmp_path: Path):
     labels = np.array([1, 1, 2, -1, -1, 1, 2])
     rows = frames_of(npz(tmp_path, {"a_x": np.ones((7, 1)), "a_y": labels}, whole=True, window=3))
-    assert [(row.place, row.target) for row in rows] == [("t.npz:a:0", "1"), ("t.npz:a:6", "2")]
+    assert [(row.location, row.target) for row in rows] == [("t.npz:a:0", "1"), ("t.npz:a:6", "2")]
 
 
 # faults of an npz: one series is bad, the other survives
@@ -186,7 +186,7 @@ def test_bad_series(tmp_path: Path, arrays: dict[str, Any], reason: str):
     fault = only_fault(source)
     assert fault.startswith("t.npz:b: ")
     assert reason in fault
-    assert [row.place for row in load(source, skip_bad=True).rows] == ["t.npz:a"]
+    assert [row.location for row in load(source, skip_bad=True).rows] == ["t.npz:a"]
 
 
 def test_a_good_series_and_a_stray_array_of_its_name(tmp_path: Path):
@@ -202,14 +202,14 @@ def npy(shape: tuple[int, ...], kind: str = "<f4", body: bytes = b"") -> bytes:
     return stream.getvalue() + body
 
 
-def zipped(folder: Path, members: dict[str, bytes]) -> Series:
+def zipped(folder: Path, members: dict[str, bytes]) -> LabeledSeries:
     with zipfile.ZipFile(folder / "t.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    return Series(folder, file="t.npz")
+    return LabeledSeries(folder, file="t.npz")
 
 
-@pytest.mark.parametrize("shape", [(10**12, 6), (2**62, 2**62), (LARGEST_ARRAY // 4 + 1, 1)])
+@pytest.mark.parametrize("shape", [(10**12, 6), (2**62, 2**62), (MAX_ARRAY_BYTES // 4 + 1, 1)])
 def test_an_array_that_claims_to_be_huge_is_refused_before_there_is_memory_for_it(tmp_path: Path, shape: Any):
     source = zipped(tmp_path, {"a_x.npy": npy(shape), "a_y.npy": npy((3,), "|i1", b"123")})
     with pytest.raises(
@@ -267,10 +267,10 @@ def test_damage_within_an_array_is_found_by_its_checksum(tmp_path: Path):
     content = (tmp_path / "t.npz").read_bytes()
     at = content.index(X.tobytes())
     (tmp_path / "t.npz").write_bytes(content[: at + 5] + b"\xff" + content[at + 6 :])
-    source = Series(tmp_path, file="t.npz")
+    source = LabeledSeries(tmp_path, file="t.npz")
     assert only_fault(source).startswith("t.npz:a: a_x.npy is ")
     assert "damaged (Bad CRC-32" in only_fault(source)
-    assert [row.place for row in load(source, skip_bad=True).rows] == ["t.npz:b"]
+    assert [row.location for row in load(source, skip_bad=True).rows] == ["t.npz:b"]
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_an_array_that_stands_twice(tmp_path: Path):
         archive.writestr("a_x.npy", npy((1, 1), "<f4", bytes(4)))
         archive.writestr("a_x.npy", npy((1, 1), "<f4", bytes(4)))
     with pytest.raises(DataError, match=r"^t\.npz: holds 'a_x' twice"):
-        list(Series(tmp_path, file="t.npz").rows())
+        list(LabeledSeries(tmp_path, file="t.npz").rows())
 
 
 def test_a_name_that_cannot_be_printed(tmp_path: Path):
@@ -308,7 +308,7 @@ def test_a_name_that_cannot_be_printed(tmp_path: Path):
 def test_missing_file(tmp_path: Path):
     npz(tmp_path, {})
     with pytest.raises(DataError, match=r"no such file \(asked for by 'file'\); did you mean 't\.npz'"):
-        list(Series(tmp_path, file="tt.npz").rows())
+        list(LabeledSeries(tmp_path, file="tt.npz").rows())
 
 
 # text
@@ -320,15 +320,15 @@ LINES = "1,2.5,walk\n-3e2, 4 ,-1\n\n\n5\t6\trun\n+7  .5 run\n"
 def test_text(tmp_path: Path, name: str):
     first, second = frames_of(text(tmp_path, gzip.compress(LINES.encode()) if "gz" in name else LINES, name))
     assert first.source.tolist() == [[1, 2.5], [-300, 4]]
-    assert (first.target, first.place, first.group) == (("walk", ""), f"{name}:series1", "")
+    assert (first.target, first.location, first.group) == (("walk", ""), f"{name}:series1", "")
     assert second.source.tolist() == [[5, 6], [7, 0.5]]
     assert second.source.dtype == np.float32
-    assert (second.target, second.place) == (("run", "run"), f"{name}:series2")
+    assert (second.target, second.location) == (("run", "run"), f"{name}:series2")
 
 
 def test_text_windows(tmp_path: Path):
     rows = frames_of(text(tmp_path, LINES, window=1, whole=True))
-    assert [(row.place, row.target) for row in rows] == [
+    assert [(row.location, row.target) for row in rows] == [
         ("t.csv:series1:0", "walk"),
         ("t.csv:series2:0", "run"),
         ("t.csv:series2:1", "run"),
@@ -375,7 +375,7 @@ BAD_TEXT = {
 def test_bad_text(tmp_path: Path, lines: bytes, reason: str):
     source = text(tmp_path, b"1,2,a\n\n" + lines + b"\n3,4,b\n")
     assert reason in only_fault(source)
-    assert [row.place for row in load(source, skip_bad=True).rows] == ["t.csv:series1", "t.csv:series3"]
+    assert [row.location for row in load(source, skip_bad=True).rows] == ["t.csv:series1", "t.csv:series3"]
 
 
 def test_byte_order_mark(tmp_path: Path):
@@ -412,7 +412,7 @@ def test_groups_in_two_splits_leak():
 
 
 def test_it_is_in_the_table():
-    assert SOURCES["series"] is Series
+    assert SOURCES["series"] is LabeledSeries
 
 
 # properties
@@ -510,10 +510,10 @@ def test_text_and_arrays_say_the_same(lengths: list[int], window: int, width: in
 @pytest.mark.skipif("SACCADE_DATA" not in os.environ, reason="SACCADE_DATA does not name the data folder")
 def test_activities_of_twenty_people():
     folder, file = Path(os.environ["SACCADE_DATA"]), "hapt_users01-20.npz"
-    rows = frames_of(Series(folder, file=file))
+    rows = frames_of(LabeledSeries(folder, file=file))
     assert len({row.group for row in rows}) == 20
     counts = Counter(label for row in rows for label in row.target)
     assert set(counts) == {"", *map(str, range(1, 13))}
-    windows = frames_of(Series(folder, file=file, groups=("u01",), window=128, whole=True))
+    windows = frames_of(LabeledSeries(folder, file=file, groups=("u01",), window=128, whole=True))
     assert all(len(row.source) == 128 for row in windows[:-1])
-    assert windows[0].place.startswith(f"{file}:u01_0:")
+    assert windows[0].location.startswith(f"{file}:u01_0:")

@@ -63,7 +63,7 @@ def test_place_keeps_the_name_as_given(tmp_path: Path):
     (tmp_path / "sub").mkdir()
     pairs_of(tmp_path / "sub", b"one\n", b"eins\n")
     (row,) = Pairs(tmp_path, src="sub/t.en", tgt="sub/t.de").rows()
-    assert row.place == "sub/t.en:1"
+    assert row.location == "sub/t.en:1"
 
 
 def test_gz_is_read_like_plain_text(tmp_path: Path):
@@ -112,7 +112,7 @@ def test_zero_width_no_break_space_elsewhere_is_text(tmp_path: Path):
 
 def test_crlf(tmp_path: Path):
     faults = faults_of(pairs_of(tmp_path, b"one\r\ntwo\r\n", b"eins\nzwei\n"))
-    assert [fault.place for fault in faults] == ["t.en:1", "t.en:2"]
+    assert [fault.location for fault in faults] == ["t.en:1", "t.en:2"]
     assert "CRLF" in faults[0].reason
 
 

@@ -15,14 +15,14 @@ from contracts.checks import forced_log_prob, searched, shaken
 from contracts.variants import NO_DROPOUT, Variant
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Corpus
-from saccade.data.tokenizers import END, PAD, START, Tokenizer, Words
+from saccade.data.tokenizers import END, PAD, START, Tokenizer, WordVocabulary
 from saccade.decode import loops
 from saccade.decode.engine import DecodeConfig, Output, in_order
-from saccade.decode.loops import Hypothesis
+from saccade.decode.loops import ScoredTokens
 from saccade.decode.search import Beam, Greedy, Sample
 from saccade.decode.torch_engine import torch_engine
 from saccade.models.assemble import Model
-from saccade.tasks.translation import forced_cost
+from saccade.tasks.translation import teacher_forced_cost
 
 V = 7  # four special ids and three words
 WORDS = (4, 5, 6)
@@ -31,7 +31,7 @@ SOURCES = [[4, 5, 6, 4], [6], [5, 5], [4, 6, 5]]
 
 def tiny_model(seed: int, sharpness: float = 1.0, head: str = "tied") -> Model:
     """A random model; the sharper, the surer it is."""
-    side = {"depth": 1, "block": {name: {"heads": 2} for name in ("self", "memory")} | {"feed_forward": {"inner": 11}}}
+    side = {"depth": 1, "block": {name: {"heads": 2} for name in ("self", "cross")} | {"feed_forward": {"inner": 11}}}
     tree = {"dim": 10, "encoder": side, "decoder": side, "head": head, "dropout": NO_DROPOUT}
     model = shaken(Variant("tiny", tree, V, V).fresh(seed), seed).eval()
     with torch.no_grad():
@@ -132,17 +132,17 @@ def test_more_outputs_than_places_are_refused() -> None:
         Beam(size=5, best=6)
 
 
-def patient(search: Beam, done: list[Hypothesis], hope: float, longest: int) -> bool:
+def patient(search: Beam, done: list[ScoredTokens], hope: float, longest: int) -> bool:
     """Goes on until nothing is open."""
     return hope == -math.inf
 
 
-def hasty(search: Beam, done: list[Hypothesis], hope: float, longest: int) -> bool:
+def hasty(search: Beam, done: list[ScoredTokens], hope: float, longest: int) -> bool:
     """Stops at the first good output, as many implementations do."""
     return hope == -math.inf or len(done) >= search.best
 
 
-def forgetful(search: Beam, done: list[Hypothesis], hope: float, longest: int) -> bool:
+def forgetful(search: Beam, done: list[ScoredTokens], hope: float, longest: int) -> bool:
     """Compares with what is open as if it could not grow longer."""
     return hope == -math.inf or (len(done) >= search.best and sorted(h.score for h in done)[-search.best] >= hope)
 
@@ -160,9 +160,9 @@ def check_early_stop(patch: pytest.MonkeyPatch, settled: Any) -> int:
     for model, beam, longest in settings():
         answers, written = [], []
         for rule in (settled, patient):
-            patch.setattr(loops, "_settled", rule)
+            patch.setattr(loops, "_is_finished", rule)
             seen: list[int] = []
-            patch.setattr("saccade.decode.loops.Hypothesis", counted(seen))
+            patch.setattr("saccade.decode.loops.ScoredTokens", counted(seen))
             answers.append([[h.tokens for h in found] for found in searched(beam, model, SOURCES, longest)])
             written.append(len(seen))
         assert answers[0] == answers[1]
@@ -171,16 +171,16 @@ def check_early_stop(patch: pytest.MonkeyPatch, settled: Any) -> int:
 
 
 def counted(seen: list[int]) -> Any:
-    def hypothesis(*fields: Any) -> Hypothesis:
+    def hypothesis(*fields: Any) -> ScoredTokens:
         seen.append(1)
-        return Hypothesis(*fields)
+        return ScoredTokens(*fields)
 
     return hypothesis
 
 
 @pytest.mark.usefixtures("unchecked")
 def test_stopping_early_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check_early_stop(monkeypatch, loops._settled) > 10, "it never stopped early: nothing was tested"
+    assert check_early_stop(monkeypatch, loops._is_finished) > 10, "it never stopped early: nothing was tested"
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -199,7 +199,7 @@ def test_a_score_is_the_forced_score(search: Any) -> None:
         model = tiny_model(seed)
         for source, hypotheses in zip(SOURCES, searched(search, model, SOURCES, [5] * 4), strict=True):
             for found in hypotheses:
-                cost, count = forced_cost(model, Corpus([source], [found.tokens[:-1]]), 4096)
+                cost, count = teacher_forced_cost(model, Corpus([source], [found.tokens[:-1]]), 4096)
                 assert count == len(found.tokens)
                 assert math.isclose(found.log_prob, -cost, abs_tol=1e-4)
                 assert math.isclose(found.score, found.log_prob / len(found.tokens), rel_tol=1e-6)
@@ -224,7 +224,7 @@ def test_a_prefix_is_followed_by_the_best_that_can_follow() -> None:
 
 # ── the engine ────────────────────────────────────────────────────────────────────────────────────
 
-TOKENIZER: Tokenizer = Words().learn(["a b c"])
+TOKENIZER: Tokenizer = WordVocabulary().learn(["a b c"])
 LINES = ["a b c a", "", "c", "b b", "   ", "a c b", "c c c c c c c c c", "a", "b a", ""]
 
 
@@ -233,7 +233,7 @@ def decode(search: dict[str, Any], **keys: Any) -> DecodeConfig:
 
 
 def write(model: Model, lines: Sequence[str], settings: DecodeConfig, **more: Any) -> list[list[Output]]:
-    return list(in_order(torch_engine(model, TOKENIZER, TOKENIZER).find(lines, settings, **more)))
+    return list(in_order(torch_engine(model, TOKENIZER, TOKENIZER).generate(lines, settings, **more)))
 
 
 SEARCHES: list[dict[str, Any]] = [{"kind": "greedy"}, {"kind": "beam", "size": 3, "best": 2}, {"kind": "sample"}]
@@ -271,7 +271,7 @@ def test_lines_in_are_lines_out_in_order_and_nothing_gives_nothing(search: dict[
 @every_search
 def test_outputs_come_as_they_are_found_each_with_its_number(search: dict[str, Any]) -> None:
     engine, settings = torch_engine(tiny_model(1), TOKENIZER, TOKENIZER), decode(search, batch_tokens=30)
-    found = list(engine.find(LINES, settings))
+    found = list(engine.generate(LINES, settings))
     assert sorted(row for row, _ in found) == list(range(len(LINES)))
     assert list(in_order(found)) == [outputs for _, outputs in sorted(found, key=lambda pair: pair[0])]
 
@@ -342,7 +342,7 @@ def test_equal_lines_are_drawn_apart() -> None:
 @pytest.mark.parametrize(
     "options", [{"top_k": 1}, {"temperature": 1e-5}, {"top_p": 1e-9}, {"temperature": 1e-40}], ids=str
 )
-def test_sampling_the_likeliest_is_greedy(options: dict[str, Any]) -> None:
+def test_sampling_the_argmax_is_greedy(options: dict[str, Any]) -> None:
     for seed in range(6):
         model = tiny_model(seed)
         assert searched(Sample(**options), model, SOURCES, [6] * 4) == searched(Greedy(), model, SOURCES, [6] * 4)
@@ -350,7 +350,7 @@ def test_sampling_the_likeliest_is_greedy(options: dict[str, Any]) -> None:
 
 def shares(search: Sample, log_probs: torch.Tensor, draws: int = 20_000, step: int = 0) -> torch.Tensor:
     """How often each token is drawn for many sentences that the model sees alike."""
-    tokens = loops.draw(search, log_probs.expand(draws, -1), list(range(draws)), step)
+    tokens = loops.sample(search, log_probs.expand(draws, -1), list(range(draws)), step)
     return torch.bincount(tokens, minlength=log_probs.shape[-1]) / draws
 
 
@@ -385,7 +385,7 @@ def test_what_may_not_be_written_is_never_drawn() -> None:
 
 def test_the_draws_of_two_steps_have_nothing_in_common() -> None:
     search, even = Sample(), torch.full((1, 2), 0.5).log()
-    first, second = (loops.draw(search, even.expand(4000, 2), list(range(4000)), step).float() for step in (0, 1))
+    first, second = (loops.sample(search, even.expand(4000, 2), list(range(4000)), step).float() for step in (0, 1))
     assert abs(float(((first - 0.5) * (second - 0.5)).mean()) * 4) < 4.5 / math.sqrt(4000)
 
 

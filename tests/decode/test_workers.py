@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from saccade.decode.workers import side_by_side
+from saccade.decode.workers import parallel_map
 from saccade.errors import RunError
 
 
@@ -21,12 +21,12 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
 
 def test_every_item_once_by_as_many_workers_as_torch_has_threads(threads: int):
     together = threading.Barrier(threads, timeout=10)  # passed only if so many work at the same time
-    found = side_by_side(lambda item: (together.wait(), item * item)[1], range(2 * threads * 3))
+    found = parallel_map(lambda item: (together.wait(), item * item)[1], range(2 * threads * 3))
     assert sorted(found) == [item * item for item in range(2 * threads * 3)]
 
 
 def test_workers_share_the_threads_and_give_them_back(threads: int):
-    found = list(side_by_side(lambda _: torch.get_num_threads(), range(6)))
+    found = list(parallel_map(lambda _: torch.get_num_threads(), range(6)))
     assert set(found) == {1}
     assert torch.get_num_threads() == threads
     seen: list[int] = []
@@ -37,7 +37,7 @@ def test_workers_share_the_threads_and_give_them_back(threads: int):
 
 
 def test_a_lone_item_has_all_threads(threads: int):
-    assert list(side_by_side(lambda _: torch.get_num_threads(), [0])) == [threads]
+    assert list(parallel_map(lambda _: torch.get_num_threads(), [0])) == [threads]
 
 
 def test_an_error_comes_through_and_stops_the_rest(threads: int):
@@ -51,14 +51,14 @@ def test_an_error_comes_through_and_stops_the_rest(threads: int):
         return item
 
     with pytest.raises(RunError, match="of no use"):
-        list(side_by_side(work, range(1000)))
+        list(parallel_map(work, range(1000)))
     assert len(begun) < 1000
     assert torch.get_num_threads() == threads
 
 
 def test_closing_drops_what_has_not_begun(threads: int):
     begun: list[int] = []
-    found = side_by_side(lambda item: (begun.append(item), time.sleep(0.01)), range(1000))
+    found = parallel_map(lambda item: (begun.append(item), time.sleep(0.01)), range(1000))
     next(found)
     found.close()  # type: ignore[attr-defined]
     assert len(begun) < 1000

@@ -11,8 +11,8 @@ from saccade.config import build, python_layer, resolve
 from saccade.data.codecs import Codecs
 from saccade.models.assemble import spread_block
 from saccade.recipe import Recipe
-from saccade.runs.checkpoints import write_checkpoint
 from saccade.runs.folder import RunFolder
+from saccade.runs.weights import write_checkpoint
 
 SOURCES = [
     "ein Haus am See",
@@ -42,7 +42,7 @@ def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def recipe(model: dict[str, Any] | None = None, **rest: Any) -> Recipe:
     heads = {"heads": 2}
-    block = {"self": heads, "memory": heads, "feed_forward": {"inner": 24}}
+    block = {"self": heads, "cross": heads, "feed_forward": {"inner": 24}}
     tiny = {"dim": 16, "encoder": {"depth": 2}, "decoder": {"depth": 1}, "block": block}
     tree = {
         "data": {"tokenizer": {"kind": "sentencepiece", "size": 60}},
@@ -84,4 +84,4 @@ def make_run(path: Path, model: dict[str, Any] | None = None, seed: int = 0, by:
 def written(engine: Any, decode: Any, sources: list[str] = SOURCES, **more: Any) -> list[Any]:
     from saccade.decode.engine import in_order
 
-    return list(in_order(engine.find(sources, decode, **more)))
+    return list(in_order(engine.generate(sources, decode, **more)))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from formats.small import SOURCES, TARGETS, make_run, recipe, written
 from saccade.api import Run
-from saccade.decode.engine import Abandoned, DecodeConfig, search_settings
+from saccade.decode.engine import Cancelled, DecodeConfig, search_settings
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats import ctranslate2 as format_
-from saccade.formats.ctranslate2_engine import FEW, worth_a_batch
+from saccade.formats.ctranslate2_engine import MIN_BATCH_SENTENCES, batch_sentences
 
 pytest.importorskip("ctranslate2")
 
@@ -26,7 +26,7 @@ MODELS: dict[str, dict[str, Any]] = {
             "block": {
                 "feed_forward": {"activation": "gelu"},
                 "self": {"score": "dot"},
-                "memory": {"score": "dot"},
+                "cross": {"score": "dot"},
             }
         }
     },
@@ -55,7 +55,7 @@ def test_who_asks_for_text_gets_the_same_text(wide: dict[str, Any], tmp_path: Pa
     run = make_run(tmp_path / "run")
     theirs = engine(run, tmp_path / "folder")
     for length in ({}, {"ratio": 0.3, "extra": 0}):  # cut off, too
-        whole, text = (written(theirs, search(run, text_only=only, **wide, **length)) for only in (False, True))
+        whole, text = (written(theirs, search(run, scores=only, **wide, **length)) for only in (True, False))
         assert [[(o.text, o.ids) for o in each] for each in text] == [[(o.text, o.ids) for o in each] for each in whole]
         assert all(math.isfinite(o.score) and o.pieces for each in whole for o in each if o.text)
         assert all(math.isnan(o.score) and not o.pieces for each in text for o in each if o.text)
@@ -109,9 +109,9 @@ def test_a_beam_is_scored_as_torch_scores_it(penalty: float, tmp_path: Path) -> 
 
 def forced_cost(run: Run, source: str, ids: tuple[int, ...]) -> float:
     from saccade.data.batches import Corpus
-    from saccade.tasks.translation import forced_cost
+    from saccade.tasks.translation import teacher_forced_cost
 
-    return forced_cost(run.model, Corpus(run.codecs.source.encode([source]), [list(ids[:-1])]), 4096)[0]
+    return teacher_forced_cost(run.model, Corpus(run.codecs.source.encode([source]), [list(ids[:-1])]), 4096)[0]
 
 
 def test_company_does_not_change_an_output(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_int8_is_smaller_and_still_writes(tmp_path: Path) -> None:
 
 
 def test_a_line_that_is_too_long_goes_to_torch_or_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(format_, "PLACES", 24)
+    monkeypatch.setattr(format_, "CTRANSLATE2_POSITIONS", 24)
     run = make_run(tmp_path / "run")
     format_.write(run, tmp_path / "folder")
     lines = ["ein Kind", "ein Haus am See " * 5, "ein"]
@@ -149,14 +149,14 @@ def test_a_line_that_is_too_long_goes_to_torch_or_is_refused(tmp_path: Path, mon
 
 def test_nobody_waits_for_a_search_that_was_given_up(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
-    with pytest.raises(Abandoned):
-        written(engine(run, tmp_path / "folder"), search(run), going=lambda: False)
+    with pytest.raises(Cancelled):
+        written(engine(run, tmp_path / "folder"), search(run), should_continue=lambda: False)
 
 
 def test_weights_of_no_use_are_noticed(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     with torch.no_grad():
-        run.model.decoder.close.weight.fill_(math.nan)
+        run.model.decoder.final_norm.weight.fill_(math.nan)
     with pytest.raises(RunError, match="not finite"):
         written(engine(run, tmp_path / "folder"), search(run))
 
@@ -173,14 +173,14 @@ def test_a_damaged_folder_is_refused_with_its_file(name: str, tmp_path: Path) ->
 
 OBSTACLES: dict[str, dict[str, Any]] = {
     'model.encoder: CTranslate2 knows no "recurrent"': {"model": {"encoder": {"kind": "recurrent", "depth": 1}}},
-    'model.decoder.block.memory.score: CTranslate2 knows no "additive"': {
-        "model": {"decoder": {"block": {"memory": {"score": "additive"}}}}
+    'model.decoder.block.cross.score: CTranslate2 knows no "additive"': {
+        "model": {"decoder": {"block": {"cross": {"score": "additive"}}}}
     },
-    'model.encoder.block.self.pick: CTranslate2 knows no "sparsemax"': {
-        "model": {"encoder": {"block": {"self": {"pick": "sparsemax"}}}}
+    'model.encoder.block.self.normalizer: CTranslate2 knows no "sparsemax"': {
+        "model": {"encoder": {"block": {"self": {"normalizer": "sparsemax"}}}}
     },
-    "model.decoder.block.memory.heads: CTranslate2 has one number of heads": {
-        "model": {"decoder": {"block": {"memory": {"heads": 4}}}}
+    "model.decoder.block.cross.heads: CTranslate2 has one number of heads": {
+        "model": {"decoder": {"block": {"cross": {"heads": 4}}}}
     },
     "model.encoder.block.self.key_width: CTranslate2 divides the width": {
         "model": {"encoder": {"block": {"self": {"key_width": 5, "value_width": 8}}}}
@@ -203,10 +203,10 @@ def test_no_worker_is_left_alone_with_much(sentences: int, workers: int) -> None
     """Each batch goes to the worker that is free first; a sentence takes as long as another."""
     left, busy, batches = sentences, [0] * workers, []
     while left:
-        batches.append(min(left, worth_a_batch(left, sentences, workers)))
+        batches.append(min(left, batch_sentences(left, sentences, workers)))
         left -= batches[-1]
         busy[busy.index(min(busy))] += batches[-1]
     assert batches == sorted(batches, reverse=True)
-    assert max(busy) <= sentences / workers + FEW, "others wait for one"
+    assert max(busy) <= sentences / workers + MIN_BATCH_SENTENCES, "others wait for one"
     assert len(batches) >= min(workers, sentences) / 2, "most have nothing"
-    assert len(batches) <= workers + sentences / FEW, "too many are too small"
+    assert len(batches) <= workers + sentences / MIN_BATCH_SENTENCES, "too many are too small"

@@ -16,7 +16,7 @@ from formats.small import make_run
 from saccade.api import Run, load
 from saccade.errors import ConfigError
 from saccade.formats.export import FORMATS
-from saccade.runs.checkpoints import write_checkpoint
+from saccade.runs.weights import write_checkpoint
 
 pytest.importorskip("ctranslate2")
 
@@ -77,8 +77,8 @@ def test_a_cold_start_needs_no_torch(run: Run, call: Any) -> None:
 
 def test_older_versions_of_ctranslate2_cannot_fetch_torch_either() -> None:
     code = (
-        "import sys; from saccade.formats.ctranslate2_engine import without\n"
-        "with without('torch'):\n"
+        "import sys; from saccade.formats.ctranslate2_engine import hide_modules\n"
+        "with hide_modules('torch'):\n"
         "    try: import torch\n"
         "    except ImportError: print('hidden')\n"
         "sys.exit('torch' in sys.modules)"
@@ -201,7 +201,7 @@ def test_export_writes_a_folder_that_stands_alone_and_spares_others(run: Run, ca
 
     path = run.folder.path
     assert call("export", path, "--to", "ctranslate2", "-o", tmp_path / "out")[0] == 0
-    assert len([*ctranslate2.open(tmp_path / "out").find(["ein Haus"], run.recipe.decode)]) == 1
+    assert len([*ctranslate2.open(tmp_path / "out").generate(["ein Haus"], run.recipe.decode)]) == 1
     assert call("export", path, "--to", "ctranslate2", "-o", tmp_path / "out")[0] == 0, "its own it may write anew"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear", "utf-8")

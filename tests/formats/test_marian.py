@@ -18,7 +18,7 @@ from saccade.errors import RunError
 from saccade.formats import marian
 from saccade.formats.marian_import import read
 from saccade.runs.files import verify
-from saccade.tasks.losses import forced_hidden
+from saccade.tasks.losses import teacher_forced_hidden
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 
@@ -214,7 +214,7 @@ def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
             begin = torch.tensor([[theirs[i] for i in [START, *targets[row]]]])
             wanted = model(**inputs, decoder_input_ids=begin).logits.log_softmax(-1)[0]
             batch = Corpus([sources[row]], [targets[row]]).batch([0])
-            found = run.model.head.log_probs(forced_hidden(run.model, batch)[0])
+            found = run.model.head.log_probs(teacher_forced_hidden(run.model, batch)[0])
         others = [i for i in range(len(theirs)) if i != START]
         torch.testing.assert_close(found[:, others], wanted[:, [theirs[i] for i in others]], atol=1e-4, rtol=1e-4)
         assert float(wanted.std()) > 0.1

@@ -20,24 +20,24 @@ from torch import Tensor, nn
 from contracts.checks import shaken
 from saccade.api import Run, load
 from saccade.config import Choice, python_layer, resolve
-from saccade.data.batches import Side
+from saccade.data.batches import Padded
 from saccade.data.codecs import Codecs
-from saccade.data.tokenizers import Words
-from saccade.decode.engine import Abandoned, DecodeConfig, in_order
+from saccade.data.tokenizers import WordVocabulary
+from saccade.decode.engine import Cancelled, DecodeConfig, in_order
 from saccade.errors import DataError, RunError, SaccadeError
 from saccade.formats import onnx as format_onnx
-from saccade.formats.deployed import read_deployed
+from saccade.formats.exported import read_exported
 from saccade.formats.onnx_graphs import graphs
 from saccade.models.assemble import DECODERS, ENCODERS, assemble
-from saccade.parts import cells, connections, contexts, heads, picks, pools, positions, readouts, scores
+from saccade.parts import cells, connections, contexts, heads, normalizers, pools, positions, readouts, scores
 from saccade.parts.mixers import MIXERS
 from saccade.places import select
 from saccade.recipe import Recipe, recipe_of
-from saccade.runs.checkpoints import write_checkpoint
 from saccade.runs.folder import RunFolder
+from saccade.runs.weights import write_checkpoint
 
 HEADS = {"kind": "multi_head", "heads": 2}
-BLOCK = {"self": HEADS, "memory": HEADS, "feed_forward": {"inner": 11}}
+BLOCK = {"self": HEADS, "cross": HEADS, "feed_forward": {"inner": 11}}
 STACKED = {"depth": 1, "block": BLOCK}
 LEARNED = {"position": {"kind": "learned", "longest": 40}}
 
@@ -54,9 +54,9 @@ def recurrent(**options: Any) -> dict[str, Any]:
 CASES: dict[str, dict[str, Any]] = {
     "pre-norm": {"encoder": STACKED, "decoder": STACKED | {"depth": 2}},
     "post-norm-learned-untied-hard-sparsemax": {
-        "encoder": stacked(connection="post", self=HEADS | {"pick": "sparsemax"}) | LEARNED,
+        "encoder": stacked(connection="post", self=HEADS | {"normalizer": "sparsemax"}) | LEARNED,
         "decoder": stacked(
-            connection="post", self={"kind": "bare", "score": "additive"}, memory=HEADS | {"pick": "hard"}
+            connection="post", self={"kind": "unprojected", "score": "additive"}, cross=HEADS | {"normalizer": "hard"}
         )
         | LEARNED,
         "head": "linear",
@@ -64,14 +64,14 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "gru-additive-before": {
         "encoder": recurrent(cell="gru"),
-        "decoder": recurrent(cell="gru", memory={"kind": "bare", "score": "additive"}),
+        "decoder": recurrent(cell="gru", cross={"kind": "unprojected", "score": "additive"}),
     },
     "lstm-dot-after-fed": {
         "encoder": recurrent(cell="lstm", depth=2, bidirectional=False, pool="mean"),
         "decoder": recurrent(
             cell="lstm",
             depth=2,
-            memory={"kind": "bare", "score": "dot"},
+            cross={"kind": "unprojected", "score": "dot"},
             attend="after",
             input_feeding=True,
             readout="attentional",
@@ -79,13 +79,13 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "tanh-coverage": {
         "encoder": recurrent(cell="tanh", depth=2, pool="max"),
-        "decoder": recurrent(cell="tanh", memory={"kind": "bare", "score": "multiplicative", "coverage": True}),
+        "decoder": recurrent(cell="tanh", cross={"kind": "unprojected", "score": "multiplicative", "coverage": True}),
     },
     "every-step": {
         "encoder": stacked(self=HEADS | {"score": "reduced_rank"}) | {"pool": "first"},
-        "decoder": recurrent(memory="every_step", readout="plain"),
+        "decoder": recurrent(cross="every_step", readout="plain"),
     },
-    "at-start": {"encoder": recurrent(), "decoder": recurrent(memory="at_start")},
+    "at-start": {"encoder": recurrent(), "decoder": recurrent(cross="at_start")},
 }
 QUICK = {"pre-norm", "lstm-dot-after-fed", "at-start"}
 
@@ -94,8 +94,8 @@ def trained(tree: dict[str, Any], path: Path, seed: int = 1) -> Run:
     """A run with weights that were shaken instead of trained."""
     shared = tree.get("shared_embeddings", True)
     recipe = recipe_in(tree)
-    source = Words().learn(["a b c d e f g h i"])
-    target = source if shared else Words().learn(["a b c d e f g h i j k l m"])
+    source = WordVocabulary().learn(["a b c d e f g h i"])
+    target = source if shared else WordVocabulary().learn(["a b c d e f g h i j k l m"])
     torch.manual_seed(seed)
     model = shaken(assemble(recipe.model, source.size, target.size))
     RunFolder(path).store(recipe, {}, Codecs(source, target))
@@ -166,29 +166,29 @@ def test_the_cases_hold_every_kind() -> None:
     found = {kind for model in recipes for part in (model.encoder, model.decoder, model.head) for kind in kinds(part)}
     tables = [
         *(ENCODERS, DECODERS, MIXERS, cells.CELLS, connections.CONNECTIONS, contexts.CONTEXTS, heads.HEADS),
-        *(picks.PICKS, pools.POOLS, positions.POSITIONS, readouts.READOUTS, scores.SCORES),
+        *(normalizers.NORMALIZERS, pools.POOLS, positions.POSITIONS, readouts.READOUTS, scores.SCORES),
     ]
     assert {kind for table in tables for kind in table} <= found
 
 
-def sources(rows: int, length: int, seed: int) -> Side:
+def sources(rows: int, length: int, seed: int) -> Padded:
     """Of all lengths, the longest among them."""
     torch.manual_seed(seed)
     lengths = torch.randint(1, length + 1, (rows,))
     lengths[-1] = length
     keep = torch.arange(length) < lengths[:, None]
-    return Side(torch.randint(4, 13, (rows, length)).masked_fill(~keep, 0), None if bool(keep.all()) else keep)
+    return Padded(torch.randint(4, 13, (rows, length)).masked_fill(~keep, 0), None if bool(keep.all()) else keep)
 
 
 @pytest.mark.parametrize(("rows", "length", "beam"), [(1, 1, 1), (1, 7, 4), (4, 6, 1), (5, 9, 3)])
 def test_steps_of_a_beam_have_the_log_probs_of_torch(case: Case, rows: int, length: int, beam: int) -> None:
-    computer: Any = format_onnx.open(case.folder).computer
+    computer: Any = format_onnx.open(case.folder).runner
     model = case.run.model
     assert model.decoder is not None
     source = sources(rows, length, seed=rows)
     with torch.inference_mode():
         expected = model.decoder.start(model.encoder.encode(source.values, source.keep), rows)
-        state: Any = computer.start(computer.read(source), rows)
+        state: Any = computer.start(computer.encode(source), rows)
         spread = torch.arange(rows).repeat_interleave(beam)
         expected, state = select(expected, spread), select(state, spread)
         for step in range(4):
@@ -215,8 +215,8 @@ LINES = ["a b c a", "", "c", "i h g f e d c b a", "b b", "e f", "a i a i a i"]
 def test_the_tokens_are_those_of_torch(case: Case, search: Any, batch_tokens: int) -> None:
     settings = decode(search, batch_tokens=batch_tokens)
     for prefixes in (None, ["a", "", "b c", "d", "", "", "e"]):
-        expected = list(in_order(case.run.engine.find(LINES, settings, prefixes)))
-        found = list(in_order(format_onnx.open(case.folder).find(LINES, settings, prefixes)))
+        expected = list(in_order(case.run.engine.generate(LINES, settings, prefixes)))
+        found = list(in_order(format_onnx.open(case.folder).generate(LINES, settings, prefixes)))
         assert [[o.ids for o in outputs] for outputs in found] == [[o.ids for o in outputs] for outputs in expected]
         for one, same in zip(chain.from_iterable(found), chain.from_iterable(expected), strict=True):
             assert one.text == same.text
@@ -229,9 +229,9 @@ def test_places_past_the_table_of_the_sinusoids(case: Case) -> None:
         pytest.skip("learned positions have an end")
     line = " ".join("abcdefghi"[i % 9] for i in range(300))
     settings = decode("greedy", ratio=0.0, extra=2)
-    expected = list(case.run.engine.find([line], settings))
+    expected = list(case.run.engine.generate([line], settings))
     assert [o.ids for o in expected[0][1]] == [
-        o.ids for o in next(format_onnx.open(case.folder).find([line], settings))[1]
+        o.ids for o in next(format_onnx.open(case.folder).generate([line], settings))[1]
     ]
 
 
@@ -239,8 +239,8 @@ def test_places_past_the_table_of_the_sinusoids(case: Case) -> None:
 def test_the_end_of_learned_positions_is_told(export: Callable[[str], Case]) -> None:
     engine = format_onnx.open(export("post-norm-learned-untied-hard-sparsemax").folder)
     with pytest.raises(SaccadeError, match=r"place 45 is past the 40 learned positions"):
-        list(engine.find(["a " * 45], decode("greedy")))
-    outputs = next(engine.find(["a " * 39], decode("greedy", ratio=9.0)))[1]
+        list(engine.generate(["a " * 45], decode("greedy")))
+    outputs = next(engine.generate(["a " * 39], decode("greedy", ratio=9.0)))[1]
     assert len(outputs[0].ids) <= 40
 
 
@@ -250,26 +250,26 @@ def test_the_end_of_learned_positions_is_told(export: Callable[[str], Case]) -> 
 def test_batches_side_by_side_write_the_same(exported: Case) -> None:
     settings = decode("greedy", batch_tokens=1)
     engine = format_onnx.open(exported.folder)
-    one_by_one = list(in_order(engine.find(LINES, settings)))
+    one_by_one = list(in_order(engine.generate(LINES, settings)))
     torch.set_num_threads(2)
     try:
-        assert list(in_order(engine.find(LINES, settings))) == one_by_one
+        assert list(in_order(engine.generate(LINES, settings))) == one_by_one
     finally:
         torch.set_num_threads(1)
 
 
 def test_a_search_that_nobody_waits_for_ends(exported: Case) -> None:
-    with pytest.raises(Abandoned):
-        list(format_onnx.open(exported.folder).find(["a b"], decode("greedy"), going=lambda: False))
+    with pytest.raises(Cancelled):
+        list(format_onnx.open(exported.folder).generate(["a b"], decode("greedy"), should_continue=lambda: False))
 
 
 def test_prefixes_that_do_not_go_with_the_sources_are_refused(exported: Case) -> None:
     with pytest.raises(DataError, match="2 prefixes do not go with 1 sources"):
-        list(format_onnx.open(exported.folder).find(["a b"], decode("greedy"), ["a", "b"]))
+        list(format_onnx.open(exported.folder).generate(["a b"], decode("greedy"), ["a", "b"]))
 
 
 def test_the_search_settings_come_along(exported: Case) -> None:
-    assert read_deployed(exported.folder).package.decode == exported.run.recipe.decode
+    assert read_exported(exported.folder).config.decode == exported.run.recipe.decode
 
 
 # ── the folder ────────────────────────────────────────────────────────────────────────────────────
@@ -295,12 +295,12 @@ def test_the_same_model_gives_the_same_files_and_too_many_weights_lie_beside_the
     format_onnx.write(exported.run, tmp_path / "again")
     for path in exported.folder.iterdir():
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
-    monkeypatch.setattr(format_onnx, "INSIDE", 100)
+    monkeypatch.setattr(format_onnx, "MAX_INLINE_WEIGHTS", 100)
     format_onnx.write(exported.run, tmp_path / "large")
     assert {"encoder.onnx.data", "step.onnx.data"} <= {path.name for path in (tmp_path / "large").iterdir()}
     settings = decode("greedy")
-    expected = list(in_order(format_onnx.open(exported.folder).find(LINES, settings)))
-    assert list(in_order(format_onnx.open(tmp_path / "large").find(LINES, settings))) == expected
+    expected = list(in_order(format_onnx.open(exported.folder).generate(LINES, settings)))
+    assert list(in_order(format_onnx.open(tmp_path / "large").generate(LINES, settings))) == expected
 
 
 # ── what is refused ───────────────────────────────────────────────────────────────────────────────

@@ -47,7 +47,7 @@ def write_waves(folder: Path, dice: np.random.Generator) -> None:
 
 def recipe(folder: Path, task: str, encoder: str, seed: int) -> dict[str, Any]:
     kind, end = ("columns", "tsv") if task == "tagging" else ("series", "npz")
-    embedding = "words" if task == "tagging" else {"kind": "series", "width": 3}
+    embedding = "tokens" if task == "tagging" else {"kind": "series", "width": 3}
     return {
         "seed": seed,
         "task": task,

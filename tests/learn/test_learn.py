@@ -9,7 +9,7 @@ from learn.small import any_seed, recipe, share_right
 HEADS = {"heads": 4}
 MODEL = {
     "dim": 64,
-    "block": {"self": HEADS, "memory": HEADS, "feed_forward": {"inner": 128}},
+    "block": {"self": HEADS, "cross": HEADS, "feed_forward": {"inner": 128}},
     "encoder": {"depth": 2},
     "decoder": {"depth": 2},
 }

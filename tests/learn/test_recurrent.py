@@ -10,13 +10,13 @@ from learn.small import any_seed, recipe, share_right
 # Strings so long that a summary of 64 numbers is not enough: without attention less than eight in ten come out right.
 LONGEST = 8
 HEADS = {"heads": 4}
-BLOCK = {"self": HEADS, "memory": HEADS, "feed_forward": {"inner": 128}}
+BLOCK = {"self": HEADS, "cross": HEADS, "feed_forward": {"inner": 128}}
 GRU: dict[str, Any] = {"kind": "recurrent", "cell": "gru"}
 LSTM: dict[str, Any] = {"kind": "recurrent", "cell": "lstm"}
-ADDITIVE = {"kind": "bare", "score": "additive"}
+ADDITIVE = {"kind": "unprojected", "score": "additive"}
 
 MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # task, updates, sides
-    "gru, additive, before": ("reverse", 500, {"encoder": GRU, "decoder": GRU | {"memory": ADDITIVE}}),
+    "gru, additive, before": ("reverse", 500, {"encoder": GRU, "decoder": GRU | {"cross": ADDITIVE}}),
     "lstm, multiplicative, after, fed": (
         "copy",
         500,
@@ -24,7 +24,7 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # task, updates, sides
             "encoder": LSTM,
             "decoder": LSTM
             | {
-                "memory": {"kind": "bare", "score": "multiplicative"},
+                "cross": {"kind": "unprojected", "score": "multiplicative"},
                 "attend": "after",
                 "input_feeding": True,
                 "readout": "attentional",
@@ -34,7 +34,7 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # task, updates, sides
     "transformer to gru": (
         "copy",
         500,
-        {"encoder": {"depth": 2, "block": BLOCK}, "decoder": GRU | {"memory": ADDITIVE}},
+        {"encoder": {"depth": 2, "block": BLOCK}, "decoder": GRU | {"cross": ADDITIVE}},
     ),
     "gru to transformer": ("reverse", 1000, {"encoder": GRU, "decoder": {"depth": 1, "block": BLOCK}}),
 }
@@ -54,7 +54,7 @@ def test_it_learns_what_it_has_not_seen(name: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("unchecked")
 def test_choices_by_lot_are_learned_too(tmp_path: Path) -> None:
     """Where choices are not rewarded, three in four come out right at best: the summary is all there is."""
-    sides = {"encoder": GRU, "decoder": GRU | {"memory": ADDITIVE | {"pick": "hard"}}}
+    sides = {"encoder": GRU, "decoder": GRU | {"cross": ADDITIVE | {"normalizer": "hard"}}}
     seed = any_seed()
     right = share_right(
         recipe("copy", seed, {"dim": 48} | sides, longest=LONGEST, updates=800, rate=0.006), tmp_path / "run"

@@ -27,7 +27,7 @@ SOURCE_KEEP, TARGET_KEEP = keeps(S, 3, 1), keeps(T, 4, 1)
 def our_model(dim: int, activation: str) -> Model:
     block = {
         "self": {"heads": H},
-        "memory": {"heads": H},
+        "cross": {"heads": H},
         "connection": "post",
         "feed_forward": {"inner": INNER, "activation": activation},
     }
@@ -78,13 +78,13 @@ def marian(ours: Model, dim: int, activation: str, attention: str) -> Any:
     for our_side, their_side in ((ours.encoder, theirs.model.encoder), (ours.decoder, theirs.model.decoder)):
         for mine, its in zip(our_side.layers, their_side.layers, strict=True):
             copy_attention(mine.get_submodule("self"), its.self_attn)
-            copy(mine.around_self.norm, its.self_attn_layer_norm)
+            copy(mine.residual_self.norm, its.self_attn_layer_norm)
             if our_side is ours.decoder:
-                copy_attention(mine.memory, its.encoder_attn)
-                copy(mine.around_memory.norm, its.encoder_attn_layer_norm)
-            copy(mine.feed_forward.into, its.fc1)
-            copy(mine.feed_forward.out, its.fc2)
-            copy(mine.around_feed_forward.norm, its.final_layer_norm)
+                copy_attention(mine.cross, its.encoder_attn)
+                copy(mine.residual_cross.norm, its.encoder_attn_layer_norm)
+            copy(mine.feed_forward.up, its.fc1)
+            copy(mine.feed_forward.down, its.fc2)
+            copy(mine.residual_feed_forward.norm, its.final_layer_norm)
     return theirs
 
 
@@ -138,7 +138,7 @@ def test_gradients_are_marians() -> None:
             theirs.model.encoder.layers[0].self_attn.q_proj.weight.grad,
         ),
         "last": (
-            ours.decoder.get_submodule("layers.1.memory.value").weight.grad,
+            ours.decoder.get_submodule("layers.1.cross.value").weight.grad,
             theirs.model.decoder.layers[1].encoder_attn.v_proj.weight.grad,
         ),
     }

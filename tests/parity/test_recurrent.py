@@ -97,11 +97,11 @@ def test_a_step_is_that_of_torchs_cells(cell: str, depth: int, dtype: torch.dtyp
     torch.manual_seed(0)
     ours = shaken(CELLS[cell](inputs=5, dim=D, depth=depth)).to(dtype)
     theirs = [one.to(dtype) for one in their_steps(cell, ours.net.state_dict(), depth)]
-    state = ours.begin(torch.randn(B, depth * ours.parts * D, dtype=dtype))
+    state = ours.initial_state(torch.randn(B, depth * ours.state_vectors * D, dtype=dtype))
     their_state = [layer if cell == "lstm" else layer[0] for layer in state]
     for _ in range(3):
         x = torch.randn(B, 5, dtype=dtype)
-        y, state = ours.step(ours.from_input(x), state)
+        y, state = ours.step(ours.input_gates(x), state)
         for layer, one in enumerate(theirs):
             their_state[layer] = one(x, their_state[layer])
             x = their_state[layer][0] if cell == "lstm" else their_state[layer]
@@ -148,7 +148,7 @@ def hand_cell(w: Weights, cell: str, x: Tensor, state: State) -> State:
 
 def hand_start(w: Weights, cell: str, summary: Tensor) -> State:
     """tanh(W summary + b), cut into layers and each layer into h (and c)."""
-    first = torch.tanh(summary @ w["first.weight"].T + w["first.bias"])
+    first = torch.tanh(summary @ w["initial.weight"].T + w["initial.bias"])
     parts = STEPS[cell][1]
     vectors = list(first.split(D, -1))
     return [vectors[i : i + parts] for i in range(0, len(vectors), parts)]
@@ -170,8 +170,8 @@ def bahdanau(
     """eᵢ = vᵀ tanh(W s + U hᵢ), c = Σ αᵢ hᵢ, s' = cell([y; c], s), t = tanh(O [s'; c; y] + b) (§A.1–A.2)."""
     state, said, maps = hand_start(w, cell, summary), [], []
     for y in words:
-        asked = state[-1][0] @ w["memory.score.into_query"][0]
-        e = torch.tanh(asked[:, None] + h @ w["memory.score.into_key"][0]) @ w["memory.score.out"][0, :, 0]
+        asked = state[-1][0] @ w["cross.score.query_weight"][0]
+        e = torch.tanh(asked[:, None] + h @ w["cross.score.key_weight"][0]) @ w["cross.score.out"][0, :, 0]
         maps.append(over(e, keep))
         c = (maps[-1][..., None] * h).sum(1)
         state = hand_cell(w, cell, torch.cat([y, c], -1), state)
@@ -186,7 +186,7 @@ def luong(w: Weights, cell: str, h: Tensor, keep: Tensor, summary: Tensor, words
     for y in words:
         state = hand_cell(w, cell, torch.cat([y, fed], -1), state)
         s = state[-1][0]
-        form = w["memory.score.out"][0].T
+        form = w["cross.score.out"][0].T
         e = torch.einsum("bi,ij,bsj->bs", s, form, h)
         maps.append(over(e, keep))
         c = torch.einsum("bs,bsd->bd", maps[-1], h)
@@ -224,9 +224,9 @@ def see(w: Weights, cell: str, h: Tensor, keep: Tensor, summary: Tensor, words: 
     for t, y in enumerate(words):
         state = hand_cell(w, cell, y, state)
         s = state[-1][0]
-        inner = (s @ w["memory.score.into_query"][0])[:, None] + h @ w["memory.score.into_key"][0]
-        inner = inner + covered[..., None] * w["memory.cover"]
-        alpha = over(torch.tanh(inner) @ w["memory.score.out"][0, :, 0], keep)
+        inner = (s @ w["cross.score.query_weight"][0])[:, None] + h @ w["cross.score.key_weight"][0]
+        inner = inner + covered[..., None] * w["cross.coverage_weight"]
+        alpha = over(torch.tanh(inner) @ w["cross.score.out"][0, :, 0], keep)
         loss = loss + LAMBDA * (torch.minimum(alpha, covered).sum(-1) * real[:, t]).sum()
         covered = covered + alpha
         c = (alpha[..., None] * h).sum(1)
@@ -237,22 +237,22 @@ def see(w: Weights, cell: str, h: Tensor, keep: Tensor, summary: Tensor, words: 
 
 LAMBDA = 0.6
 PAPERS: dict[str, tuple[Hand, dict[str, Any]]] = {
-    "bahdanau": (bahdanau, {"memory": {"score": "additive"}, "attend": "before", "readout": "deep"}),
+    "bahdanau": (bahdanau, {"cross": {"score": "additive"}, "attend": "before", "readout": "deep"}),
     "luong": (
         luong,
         {
-            "memory": {"score": "multiplicative"},
+            "cross": {"score": "multiplicative"},
             "attend": "after",
             "input_feeding": True,
             "readout": "attentional",
         },
     ),
-    "sutskever": (sutskever, {"memory": "at_start", "readout": "plain"}),
-    "cho": (cho, {"memory": "every_step", "readout": "deep"}),
+    "sutskever": (sutskever, {"cross": "at_start", "readout": "plain"}),
+    "cho": (cho, {"cross": "every_step", "readout": "deep"}),
     "see": (
         see,
         {
-            "memory": {"score": "additive", "coverage": True, "repeat_cost": LAMBDA},
+            "cross": {"score": "additive", "coverage": True, "coverage_loss": LAMBDA},
             "attend": "after",
             "readout": "attentional",
         },
@@ -307,9 +307,9 @@ def test_a_decoder_is_the_papers_unrolled_by_hand(paper: str, cell: str, depth: 
         memory = model.encoder.encode(batch.source.values, batch.source.keep)
         found, _ = model.decoder.step(batch.inputs.values, model.decoder.start(memory, B), batch.inputs.keep)
     torch.testing.assert_close(found[real], wanted[real], atol=1e-12, rtol=0)
-    assert set(heard) == ({"decoder.memory"} if maps else set())
+    assert set(heard) == ({"decoder.cross"} if maps else set())
     if maps:
-        torch.testing.assert_close(heard["decoder.memory"][:, 0][real], torch.stack(maps, 1)[real], atol=1e-12, rtol=0)
+        torch.testing.assert_close(heard["decoder.cross"][:, 0][real], torch.stack(maps, 1)[real], atol=1e-12, rtol=0)
     model.zero_grad()
     loss = next_token(model, batch, 0.0)
     torch.testing.assert_close(loss.total, their_loss)
@@ -343,5 +343,5 @@ def test_the_cost_of_looking_twice_is_that_of_see_et_al(cell: str) -> None:
     whole = next_token(model.train(), batch, 0.0)
     _, _, their_loss = by_hand(model, batch, "see", cell)
     assert whole.shown["cost"] == pytest.approx(plain.shown["cost"])
-    assert whole.shown["decoder.memory"] == pytest.approx(float(their_loss.detach()) - plain.shown["cost"])
-    assert whole.shown["decoder.memory"] > 0.1
+    assert whole.shown["decoder.cross"] == pytest.approx(float(their_loss.detach()) - plain.shown["cost"])
+    assert whole.shown["decoder.cross"] > 0.1

@@ -71,7 +71,7 @@ def test_multi_head_is_torchs(looks_at: str, listening: bool) -> None:
 def our_model(connection: str, activation: str) -> Model:
     block = {
         "self": {"heads": H},
-        "memory": {"heads": H},
+        "cross": {"heads": H},
         "connection": connection,
         "feed_forward": {"inner": INNER, "activation": activation},
     }
@@ -95,17 +95,17 @@ def their_model(ours: Model, pre: bool, activation: str) -> nn.Transformer:
     theirs = nn.Transformer(D, H, custom_encoder=encoder, custom_decoder=decoder, batch_first=True)  # draws new weights
     for our_side, their_side in ((ours.encoder, encoder), (ours.decoder, decoder)):
         for mine, its in zip(our_side.layers, their_side.layers, strict=True):
-            norms = [mine.around_self.norm, mine.around_feed_forward.norm]
+            norms = [mine.residual_self.norm, mine.residual_feed_forward.norm]
             copy_attention(mine.get_submodule("self"), its.self_attn)
             if our_side is ours.decoder:
-                copy_attention(mine.memory, its.multihead_attn)
-                norms.insert(1, mine.around_memory.norm)
+                copy_attention(mine.cross, its.multihead_attn)
+                norms.insert(1, mine.residual_cross.norm)
             for number, norm in enumerate(norms, 1):
                 copy(norm, its.get_submodule(f"norm{number}"))
-            copy(mine.feed_forward.into, its.linear1)
-            copy(mine.feed_forward.out, its.linear2)
+            copy(mine.feed_forward.up, its.linear1)
+            copy(mine.feed_forward.down, its.linear2)
         if pre:
-            copy(our_side.close, their_side.norm)
+            copy(our_side.final_norm, their_side.norm)
     # eval and train differ in nothing but torch's fast path, which takes other kernels
     return theirs.train()
 
@@ -163,11 +163,11 @@ def gradients(ours: Model, theirs: nn.Transformer, table: Tensor) -> Any:
     for side in ("encoder", "decoder"):
         for number in range(LAYERS):
             mine, its = (model.get_submodule(f"{side}.layers.{number}") for model in (ours, theirs))
-            attentions = {"self": its.self_attn} | ({"memory": its.multihead_attn} if side == "decoder" else {})
+            attentions = {"self": its.self_attn} | ({"cross": its.multihead_attn} if side == "decoder" else {})
             for name, attention in attentions.items():
                 apart = [mine.get_submodule(name).get_submodule(role) for role in ("query", "key", "value")]
                 where = f"{side}.layers.{number}.{name}"
                 yield where, torch.cat([part.weight.grad for part in apart]), attention.in_proj_weight.grad
                 yield f"{where}.out", mine.get_submodule(name).out.weight.grad, attention.out_proj.weight.grad
-            yield f"{side}.{number}.into", mine.feed_forward.into.weight.grad, its.linear1.weight.grad
-            yield f"{side}.{number}.norm", mine.around_self.norm.weight.grad, its.norm1.weight.grad
+            yield f"{side}.{number}.into", mine.feed_forward.up.weight.grad, its.linear1.weight.grad
+            yield f"{side}.{number}.norm", mine.residual_self.norm.weight.grad, its.norm1.weight.grad

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from contracts.checks import keeps, shaken, tensors
 from saccade.config import python_layer, resolve
 from saccade.models.assemble import ModelConfig, assemble
-from saccade.parts import CELLS, Recurrence
+from saccade.parts import CELLS, RecurrentNet
 from saccade.parts.cells import gru, lstm
 from saccade.parts.cells import tanh as plain
 from saccade.places import Memory, Places
@@ -23,7 +23,7 @@ def sigmoid(x: float) -> float:
     return 1 / (1 + exp(-x))
 
 
-def one_number(make: Callable[..., Recurrence], gates: int) -> Recurrence:
+def one_number(make: Callable[..., RecurrentNet], gates: int) -> RecurrentNet:
     """A cell of width one: gate i has the weights 0.1·(i+1) for the input, 0.2·(i+1) for the state, and the biases
     0.01·(i+1) and 0.02·(i+1)."""
     cell = make(inputs=1, dim=1).double()
@@ -34,8 +34,8 @@ def one_number(make: Callable[..., Recurrence], gates: int) -> Recurrence:
     return cell
 
 
-def stepped(cell: Recurrence, x: float, *state: float) -> list[float]:
-    given = cell.from_input(torch.tensor([[x]], dtype=torch.float64))
+def stepped(cell: RecurrentNet, x: float, *state: float) -> list[float]:
+    given = cell.input_gates(torch.tensor([[x]], dtype=torch.float64))
     _, (after,) = cell.step(given, (tuple(torch.tensor([[h]], dtype=torch.float64) for h in state),))
     return [part.item() for part in after]
 
@@ -67,7 +67,7 @@ def test_an_lstm_by_hand() -> None:
 
 @every_cell
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_recurrent_matrices_begin_as_rotations(make: Callable[..., Recurrence], bidirectional: bool) -> None:
+def test_recurrent_matrices_begin_as_rotations(make: Callable[..., RecurrentNet], bidirectional: bool) -> None:
     cell = make(inputs=5, dim=8, depth=2, bidirectional=bidirectional)
     width = cell.net.hidden_size
     for name, weight in cell.net.named_parameters():
@@ -88,7 +88,7 @@ def test_the_forget_gate_of_an_lstm_begins_open(bidirectional: bool) -> None:
 
 
 @pytest.mark.parametrize("make", [plain, gru], ids=["tanh", "gru"])
-def test_other_biases_begin_at_zero(make: Callable[..., Recurrence]) -> None:
+def test_other_biases_begin_at_zero(make: Callable[..., RecurrentNet]) -> None:
     cell = make(inputs=5, dim=6, depth=2)
     assert not any(weight.any() for name, weight in cell.net.named_parameters() if "bias" in name)
 
@@ -98,14 +98,14 @@ def test_other_biases_begin_at_zero(make: Callable[..., Recurrence]) -> None:
 
 @every_cell
 @pytest.mark.parametrize("depth", [1, 2])
-def test_dropout_falls_between_layers_and_only_in_training(make: Callable[..., Recurrence], depth: int) -> None:
+def test_dropout_falls_between_layers_and_only_in_training(make: Callable[..., RecurrentNet], depth: int) -> None:
     torch.manual_seed(0)
     cell = make(inputs=5, dim=6, depth=depth, dropout=0.5)
     x = torch.randn(3, 4, 5)
-    state = cell.begin(torch.zeros(3, depth * cell.parts * 6))
+    state = cell.initial_state(torch.zeros(3, depth * cell.state_vectors * 6))
     acts: list[Callable[[], Tensor]] = [
         lambda: cell.whole(x, Places.of(x, None))[0],
-        lambda: cell.step(cell.from_input(x[:, 0]), state)[0],
+        lambda: cell.step(cell.input_gates(x[:, 0]), state)[0],
     ]
     for act in acts:
         cell.train()
@@ -117,7 +117,7 @@ def test_dropout_falls_between_layers_and_only_in_training(make: Callable[..., R
 @every_cell
 @pytest.mark.parametrize("bidirectional", [True, False])
 def test_the_last_state_of_a_padded_row_is_that_of_its_last_real_place(
-    make: Callable[..., Recurrence], bidirectional: bool
+    make: Callable[..., RecurrentNet], bidirectional: bool
 ) -> None:
     torch.manual_seed(0)
     cell, lengths = shaken(make(inputs=5, dim=6, depth=2, bidirectional=bidirectional)), (4, 2, 1)
@@ -134,31 +134,31 @@ def test_the_last_state_of_a_padded_row_is_that_of_its_last_real_place(
 
 
 @every_cell
-def test_gradients_of_a_step(make: Callable[..., Recurrence]) -> None:
+def test_gradients_of_a_step(make: Callable[..., RecurrentNet]) -> None:
     torch.manual_seed(0)
     cell = shaken(make(inputs=2, dim=3, depth=2)).double()
     x = torch.randn(2, 2, dtype=torch.float64, requires_grad=True)
-    start = torch.randn(2, 2 * cell.parts * 3, dtype=torch.float64, requires_grad=True)
+    start = torch.randn(2, 2 * cell.state_vectors * 3, dtype=torch.float64, requires_grad=True)
 
     def step(x: Tensor, start: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
-        y, state = cell.step(cell.from_input(x), cell.begin(start))
+        y, state = cell.step(cell.input_gates(x), cell.initial_state(start))
         return (y, *tensors(state))
 
     assert torch.autograd.gradcheck(step, (x, start, *cell.parameters()))
 
 
 DECODERS: dict[str, dict[str, Any]] = {
-    "additive, before": {"memory": {"score": "additive"}},
+    "additive, before": {"cross": {"score": "additive"}},
     "multiplicative, after, fed": {
         "cell": "lstm",
-        "memory": {"score": "multiplicative"},
+        "cross": {"score": "multiplicative"},
         "attend": "after",
         "input_feeding": True,
         "readout": "attentional",
     },
-    "covered": {"memory": {"score": "additive", "coverage": True}, "input_feeding": True},
-    "sparse": {"memory": {"score": "reduced_rank", "pick": "sparsemax"}},
-    "every step": {"cell": "tanh", "memory": "every_step", "readout": "plain"},
+    "covered": {"cross": {"score": "additive", "coverage": True}, "input_feeding": True},
+    "sparse": {"cross": {"score": "reduced_rank", "normalizer": "sparsemax"}},
+    "every step": {"cell": "tanh", "cross": "every_step", "readout": "plain"},
 }
 
 

@@ -16,19 +16,19 @@ from saccade.config import python_layer, resolve
 from saccade.data.batches import Batch, Corpus
 from saccade.models.assemble import Model, ModelConfig, assemble
 from saccade.parts import Hard
-from saccade.runs.checkpoints import load_weights, write_checkpoint
-from saccade.tasks.losses import forced_hidden, next_token
+from saccade.runs.weights import load_weights, write_checkpoint
+from saccade.tasks.losses import next_token, teacher_forced_hidden
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
 WORDS, DIM = 7, 4
 HARD: dict[str, Any] = {"kind": "hard", "entropy": 0.0}
-ONE_LAYER = {"heads": 1, "pick": "soft"}
+ONE_LAYER = {"heads": 1, "normalizer": "softmax"}
 RECURRENT = {"kind": "recurrent"}
 
 
 def stacked(**mixers: Any) -> dict[str, Any]:
-    block = {"self": ONE_LAYER, "memory": ONE_LAYER, "feed_forward": {"inner": 3}} | mixers
+    block = {"self": ONE_LAYER, "cross": ONE_LAYER, "feed_forward": {"inner": 3}} | mixers
     return {"kind": "stacked", "depth": 1, "block": block}
 
 
@@ -36,7 +36,7 @@ def stacked(**mixers: Any) -> dict[str, Any]:
 MODELS: dict[str, dict[str, Any]] = {
     "recurrent, before": {
         "encoder": RECURRENT,
-        "decoder": RECURRENT | {"memory": {"score": "additive", "pick": HARD}},
+        "decoder": RECURRENT | {"cross": {"score": "additive", "normalizer": HARD}},
     },
     "recurrent, after, fed": {
         "encoder": RECURRENT,
@@ -45,24 +45,24 @@ MODELS: dict[str, dict[str, Any]] = {
             "cell": "lstm",
             "attend": "after",
             "input_feeding": True,
-            "memory": {"score": "multiplicative", "pick": HARD},
+            "cross": {"score": "multiplicative", "normalizer": HARD},
         },
     },
     "recurrent, covering": {
         "encoder": RECURRENT,
-        "decoder": RECURRENT | {"memory": {"score": "additive", "pick": HARD, "coverage": True}},
+        "decoder": RECURRENT | {"cross": {"score": "additive", "normalizer": HARD, "coverage": True}},
     },
     "transformer, to the memory": {
         "encoder": stacked(),
-        "decoder": stacked(memory={"heads": 1, "pick": HARD}),
+        "decoder": stacked(cross={"heads": 1, "normalizer": HARD}),
     },
     "transformer, to the memory, two heads": {
         "encoder": stacked(),
-        "decoder": stacked(memory={"heads": 2, "pick": HARD}),
+        "decoder": stacked(cross={"heads": 2, "normalizer": HARD}),
     },
-    "transformer, to itself": {"encoder": stacked(), "decoder": stacked(self={"heads": 1, "pick": HARD})},
-    "encoder, to itself": {"encoder": stacked(self={"heads": 1, "pick": HARD}), "decoder": RECURRENT},
-    "encoder, to itself, two heads": {"encoder": stacked(self={"heads": 2, "pick": HARD}), "decoder": stacked()},
+    "transformer, to itself": {"encoder": stacked(), "decoder": stacked(self={"heads": 1, "normalizer": HARD})},
+    "encoder, to itself": {"encoder": stacked(self={"heads": 1, "normalizer": HARD}), "decoder": RECURRENT},
+    "encoder, to itself, two heads": {"encoder": stacked(self={"heads": 2, "normalizer": HARD}), "decoder": stacked()},
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 
@@ -90,9 +90,9 @@ def tiny(name: str) -> Model:
 NO_DROPOUT = {"residual": 0.0, "embedding": 0.0}
 
 
-def the_pick(model: Model) -> Hard:
-    (pick,) = (part for part in model.modules() if isinstance(part, Hard))
-    return pick
+def the_normalizer(model: Model) -> Hard:
+    (normalizer,) = (part for part in model.modules() if isinstance(part, Hard))
+    return normalizer
 
 
 # ── all choices ───────────────────────────────────────────────────────────────────────────────────
@@ -113,7 +113,7 @@ class Script:
         return self.choices[:, :, self.told - steps : self.told, None]
 
     def heard(self, scores: Tensor, keep: Tensor | None, queries: Any = None) -> Tensor:
-        """A hard pick written anew: softmax, the scripted choice, and nothing else."""
+        """A hard normalizer written anew: softmax, the scripted choice, and nothing else."""
         seen = scores if keep is None else scores.masked_fill(~keep, -1e9)
         p = seen.softmax(-1)
         chosen = self.next(scores.shape[2])
@@ -166,14 +166,14 @@ class Tried:
 
 def exactly(model: Model, batch: Batch, name: str) -> Tensor:
     """The gradient of Σ p(choices) · cost(choices), all of it differentiated."""
-    pick, expected, total = the_pick(model), torch.zeros((), dtype=torch.float64), 0.0
+    normalizer, expected, total = the_normalizer(model), torch.zeros((), dtype=torch.float64), 0.0
     for script in scripts(model, batch, name):
-        pick.forward = script.heard
-        hidden, target = forced_hidden(model, batch)
+        normalizer.forward = script.heard
+        hidden, target = teacher_forced_hidden(model, batch)
         cost, _ = model.head.loss(hidden, target, 0.0)
         p = torch.stack(script.log_p).sum().exp()
         expected, total = expected + p * cost, total + float(p.detach())
-    del pick.forward
+    del normalizer.forward
     assert total == pytest.approx(1, abs=1e-9), "not every way to choose was tried"
     model.zero_grad()
     expected.backward()
@@ -182,22 +182,22 @@ def exactly(model: Model, batch: Batch, name: str) -> Tensor:
 
 def tried(model: Model, batch: Batch, name: str, baseline: float = 0.0, entropy: float = 0.0) -> list[Tried]:
     """What the real estimator says of each way to choose."""
-    pick, found = the_pick(model), []
+    normalizer, found = the_normalizer(model), []
     for script in scripts(model, batch, name):
-        pick.forward = script.heard
-        forced_hidden(model, batch)
-        del pick.forward
+        normalizer.forward = script.heard
+        teacher_forced_hidden(model, batch)
+        del normalizer.forward
         model.zero_grad()
         torch.stack(script.entropy).sum().backward()
         of_entropy = gradients(model)
         again = Script(script.choices, script.real)
-        pick.draw = lambda p, script=again: script.next(p.shape[2])
-        pick.baseline.fill_(baseline)
-        pick.settled.fill_(1.0)
-        pick.entropy = entropy
+        normalizer.sample = lambda p, script=again: script.next(p.shape[2])
+        normalizer.baseline.fill_(baseline)
+        normalizer.baseline_ready.fill_(1.0)
+        normalizer.entropy = entropy
         model.zero_grad()
         next_token(model, batch, 0.0).total.backward()
-        del pick.draw
+        del normalizer.sample
         found.append(Tried(float(torch.stack(script.log_p).sum().exp().detach()), gradients(model), of_entropy))
     return found
 
@@ -236,7 +236,7 @@ def test_without_the_wager_the_mean_is_another(name: str) -> None:
     """The choice itself teaches: without its reward the score would learn nothing at all."""
     model, batch = tiny(name), one_row(name)
     wanted = exactly(model, batch, name)
-    the_pick(model).reward = 0.0
+    the_normalizer(model).reward = 0.0
     off = (mean(tried(model, batch, name)) - wanted).abs().max()
     assert off > 1e-3
 
@@ -246,7 +246,7 @@ def test_a_reward_scales_what_the_choice_learns(name: str) -> None:
     model, batch = tiny(name), one_row(name)
     means = []
     for reward in (0.0, 0.3, 1.0):
-        the_pick(model).reward = reward
+        the_normalizer(model).reward = reward
         means.append(mean(tried(model, batch, name)))
     nothing, some, whole = means
     torch.testing.assert_close(some, nothing + 0.3 * (whole - nothing))
@@ -255,11 +255,11 @@ def test_a_reward_scales_what_the_choice_learns(name: str) -> None:
 @every_model
 def test_a_sensible_baseline_quiets_the_estimator(name: str) -> None:
     model, batch = tiny(name), one_row(name)
-    pick = the_pick(model)
+    normalizer = the_normalizer(model)
     tried(model, batch, name)
-    pick.settled.fill_(0.0)
+    normalizer.baseline_ready.fill_(0.0)
     next_token(model, batch, 0.0)
-    usual = float(pick.baseline)  # what it learns by itself
+    usual = float(normalizer.baseline)  # what it learns by itself
     assert usual > 0.5
     noise = {baseline: variance(tried(model, batch, name, baseline)) for baseline in (0.0, usual, -5.0)}
     assert noise[usual] < noise[0.0] < noise[-5.0]
@@ -278,44 +278,48 @@ def test_the_entropy_of_real_places_is_paid_for(name: str, rows: Callable[[str],
 # ── around it ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def settle(pick: Hard, cost: float) -> None:
-    pick.settle(torch.zeros(1, 1, 1, 2), torch.tensor([[cost]]), torch.ones(1, 1), torch.ones(1, 1, dtype=torch.bool))
+def settle(normalizer: Hard, cost: float) -> None:
+    normalizer.policy_loss(
+        torch.zeros(1, 1, 1, 2), torch.tensor([[cost]]), torch.ones(1, 1), torch.ones(1, 1, dtype=torch.bool)
+    )
 
 
 def test_the_baseline_is_a_moving_mean_whose_first_counts_in_full() -> None:
-    pick = Hard(memory=0.75)
-    settle(pick, 8.0)
-    assert pick.baseline.item() == 8.0
-    settle(pick, 4.0)
-    assert pick.baseline.item() == 0.75 * 8 + 0.25 * 4
-    settle(pick, 7.0)
-    assert pick.baseline.item() == 0.75 * 7 + 0.25 * 7
+    normalizer = Hard(baseline_decay=0.75)
+    settle(normalizer, 8.0)
+    assert normalizer.baseline.item() == 8.0
+    settle(normalizer, 4.0)
+    assert normalizer.baseline.item() == 0.75 * 8 + 0.25 * 4
+    settle(normalizer, 7.0)
+    assert normalizer.baseline.item() == 0.75 * 7 + 0.25 * 7
 
 
 def test_without_a_memory_the_baseline_is_the_last_cost() -> None:
-    pick = Hard(memory=0.0)
+    normalizer = Hard(baseline_decay=0.0)
     for cost in (8.0, 4.0):
-        settle(pick, cost)
-        assert pick.baseline.item() == cost
+        settle(normalizer, cost)
+        assert normalizer.baseline.item() == cost
 
 
 def test_the_baseline_is_a_mean_over_tokens() -> None:
     """Two choices: one is followed by three tokens of a cost of 6, the other by one token of a cost of 4."""
-    pick, keep = Hard(), torch.tensor([[True, True, False]])
-    pick.settle(torch.zeros(1, 1, 3, 2), torch.tensor([[6.0, 4.0, 99.0]]), torch.tensor([[3.0, 1.0, 5.0]]), keep)
-    assert pick.baseline.item() == (6 + 4) / (3 + 1)
+    normalizer, keep = Hard(), torch.tensor([[True, True, False]])
+    normalizer.policy_loss(
+        torch.zeros(1, 1, 3, 2), torch.tensor([[6.0, 4.0, 99.0]]), torch.tensor([[3.0, 1.0, 5.0]]), keep
+    )
+    assert normalizer.baseline.item() == (6 + 4) / (3 + 1)
 
 
 def test_the_baseline_is_saved_and_resumed(tmp_path: Path) -> None:
     name = "recurrent, before"
     first, second = tiny(name), tiny(name)
     next_token(first, one_row(name), 0.0)
-    assert the_pick(first).baseline.item() > 0
-    assert {"decoder.memory.pick.baseline", "decoder.memory.pick.settled"} <= first.state_dict().keys()
+    assert the_normalizer(first).baseline.item() > 0
+    assert {"decoder.cross.normalizer.baseline", "decoder.cross.normalizer.baseline_ready"} <= first.state_dict().keys()
     write_checkpoint(tmp_path / "checkpoint", first, {}, None)
     load_weights(second, tmp_path / "checkpoint")
-    for buffer in ("baseline", "settled"):
-        assert torch.equal(getattr(the_pick(first), buffer), getattr(the_pick(second), buffer))
+    for buffer in ("baseline", "baseline_ready"):
+        assert torch.equal(getattr(the_normalizer(first), buffer), getattr(the_normalizer(second), buffer))
 
 
 @pytest.mark.parametrize("use", [lambda model: model.eval(), lambda model: model.train()], ids=["eval", "no gradients"])
@@ -325,7 +329,7 @@ def test_in_use_nothing_is_wagered(use: Callable[[Model], Any]) -> None:
     with torch.set_grad_enabled(not model.training):
         loss = next_token(model, one_row(""), 0.0)
     assert set(loss.shown) == {"cost"}
-    assert the_pick(model).settled.item() == 0
+    assert the_normalizer(model).baseline_ready.item() == 0
 
 
 def test_what_a_choice_costs_is_what_follows_it() -> None:
@@ -333,12 +337,12 @@ def test_what_a_choice_costs_is_what_follows_it() -> None:
     costs: dict[str, list[Tensor]] = {}
     for name in ("recurrent, before", "encoder, to itself"):
         model, batch = tiny(name), PADDED.batch([0, 1])
-        pick, settled = the_pick(model), costs.setdefault(name, [])
-        pick.settle = lambda wager, cost, count, keep, settled=settled: (
+        normalizer, settled = the_normalizer(model), costs.setdefault(name, [])
+        normalizer.policy_loss = lambda wager, cost, count, keep, settled=settled: (
             settled.extend([cost, count, keep]) or wager.sum()
         )
-        hidden, target = forced_hidden(model.eval(), batch)
-        pick.draw = lambda p: p.argmax(-1, keepdim=True)  # as in use, so that costs are those of `eval`
+        hidden, target = teacher_forced_hidden(model.eval(), batch)
+        normalizer.sample = lambda p: p.argmax(-1, keepdim=True)  # as in use, so that costs are those of `eval`
         next_token(model.train(), batch, 0.0)
         _, each = model.head.loss(hidden, target, 0.0)
         costs[name].append(each)

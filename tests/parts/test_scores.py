@@ -105,16 +105,16 @@ RANK_ONE2 = [[2 * 2, 2 * 2, 2 * -2], [1 * 2, 1 * 2, 1 * -2]]
 
 
 def test_reduced_rank_by_hand() -> None:
-    one = filled(ReducedRank(1, 2, rank=1), into_query=[1, 2], into_key=[3, -1])
+    one = filled(ReducedRank(1, 2, rank=1), query_weight=[1, 2], key_weight=[3, -1])
     same(scores(one, heads(Q), heads(K)), RANK_ONE)
-    both = filled(ReducedRank(2, 2, rank=1), into_query=[[1, 2], [1, 0]], into_key=[[3, -1], [1, 1]])
+    both = filled(ReducedRank(2, 2, rank=1), query_weight=[[1, 2], [1, 0]], key_weight=[[3, -1], [1, 1]])
     same(scores(both, heads(Q, Q2), heads(K, K2)), RANK_ONE, RANK_ONE2)
 
 
 def test_reduced_rank_is_a_bilinear_form_of_its_rank() -> None:
     torch.manual_seed(0)
     low = ReducedRank(1, 7, rank=3).double()
-    form = low.into_query[0] @ low.into_key[0].T
+    form = low.query_weight[0] @ low.key_weight[0].T
     assert torch.linalg.matrix_rank(form) == 3
     q, k = (torch.randn(2, 1, n, 7, dtype=torch.float64) for n in (5, 4))
     torch.testing.assert_close(scores(low, q, k), q @ form @ k.transpose(-1, -2))
@@ -130,12 +130,12 @@ ADDED2 = [[tanh(2 * a) - tanh(d) for c, d in K2] for a, b in Q2]
 
 def test_additive_by_hand() -> None:
     assert ADDED[0] == [10 * tanh(1 + 4) + tanh(2 + 3), 10 * tanh(1 - 6) + tanh(2 + 5), 10 * tanh(1 + 1) + tanh(2 + 0)]
-    one = filled(Additive(1, 2), into_query=[[1, 0], [0, 1]], into_key=[[0, 1], [1, 0]], out=[10, 1])
+    one = filled(Additive(1, 2), query_weight=[[1, 0], [0, 1]], key_weight=[[0, 1], [1, 0]], out=[10, 1])
     same(scores(one, heads(Q), heads(K)), ADDED)
     both = filled(
         Additive(2, 2),
-        into_query=[[[1, 0], [0, 1]], [[2, 0], [0, 0]]],
-        into_key=[[[0, 1], [1, 0]], [[0, 0], [0, 1]]],
+        query_weight=[[[1, 0], [0, 1]], [[2, 0], [0, 0]]],
+        key_weight=[[[0, 1], [1, 0]], [[0, 0], [0, 1]]],
         out=[[10, 1], [1, -1]],
     )
     same(scores(both, heads(Q, Q2), heads(K, K2)), ADDED, ADDED2)
@@ -144,7 +144,7 @@ def test_additive_by_hand() -> None:
 def test_additive_has_as_many_units_as_asked_for() -> None:
     assert Additive(1, 7).prepared == 7
     wide = Additive(2, 7, inner=5)
-    assert (wide.prepared, tuple(wide.into_query.shape), tuple(wide.out.shape)) == (5, (2, 7, 5), (2, 5, 1))
+    assert (wide.prepared, tuple(wide.query_weight.shape), tuple(wide.out.shape)) == (5, (2, 7, 5), (2, 5, 1))
 
 
 # ── gradients ─────────────────────────────────────────────────────────────────────────────────────

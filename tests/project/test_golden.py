@@ -7,7 +7,7 @@ import pytest
 
 from saccade.models.assemble import assemble
 from saccade.recipe import recipe_of
-from saccade.runs.checkpoints import named_tensors
+from saccade.runs.weights import named_tensors
 
 GOLDEN = Path(__file__).parent / "golden"
 TEXT = {"kind": "copy"}
@@ -28,7 +28,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "model": {
             "dim": 128,
             "encoder": {"kind": "recurrent", "cell": "gru"},
-            "decoder": {"kind": "recurrent", "cell": "gru", "memory": {"kind": "bare", "score": "additive"}},
+            "decoder": {"kind": "recurrent", "cell": "gru", "cross": {"kind": "unprojected", "score": "additive"}},
         },
     },
     "lstm-coverage": {
@@ -44,12 +44,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
                 "attend": "after",
                 "input_feeding": True,
                 "readout": "attentional",
-                "memory": {
-                    "kind": "bare",
+                "cross": {
+                    "kind": "unprojected",
                     "score": {"kind": "reduced_rank", "rank": 16},
-                    "pick": "hard",
+                    "normalizer": "hard",
                     "coverage": True,
-                    "repeat_cost": 1.0,
+                    "coverage_loss": 1.0,
                 },
             },
         },
@@ -60,7 +60,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
             "encoder": {"depth": 1},
             "decoder": {
                 "kind": "recurrent",
-                "memory": {"kind": "multi_head", "heads": 4, "score": "multiplicative"},
+                "cross": {"kind": "multi_head", "heads": 4, "score": "multiplicative"},
             },
         },
     },

@@ -75,7 +75,7 @@ def test_preset_is_the_size_it_says(name: str, layers: int, dim: int, heads: int
     for side in (model.encoder, model.decoder):
         block = side.options["block"].options
         assert side.options["depth"] == layers
-        assert block["self"].options["heads"] == block["memory"].options["heads"] == heads
+        assert block["self"].options["heads"] == block["cross"].options["heads"] == heads
         assert block["feed_forward"].options["inner"] == inner
     if dim <= 512:  # big takes seconds to draw
         built = assemble(model, 8000, 8000)

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from saccade.decode.engine import Abandoned, Output
+from saccade.decode.engine import Cancelled, Output
 
 
 class Shouting:
@@ -53,4 +53,4 @@ class Gate:
         while not self.opened.wait(0.005):
             if not going():
                 self.abandoned.set()
-                raise Abandoned
+                raise Cancelled

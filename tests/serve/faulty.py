@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.decode.engine import Abandoned, Output
-from saccade.serve import run
+from saccade.decode.engine import Cancelled, Output
+from saccade.serve import server
 from saccade.serve.service import Service
 from saccade.serve.settings import Settings
 
 FAILURES = {
     "crash": ValueError("a secret of the model"),
-    "memory": MemoryError(),
+    "cross": MemoryError(),
     "allocator": RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99999999999 bytes"),
 }
 
@@ -53,7 +53,7 @@ class Obedient:
             (self.folder / f"{name}.begun").touch()
         while order in ("hold", "stall") and not (self.folder / name).exists():
             if order == "hold" and not going():
-                raise Abandoned
+                raise Cancelled
             time.sleep(0.005)
         text = "x" * int(name) if order == "long" else sentence.upper()
         return Output(text, (text,), (1,), -1.0, -1.0)
@@ -68,4 +68,4 @@ class Obedient:
 if __name__ == "__main__":
     model: Any = Obedient(Path(sys.argv[1]))
     settings = Settings(port=0, **json.loads(sys.argv[2]))
-    run.listen(Service([model], settings), run.bound(settings))
+    server.listen(Service([model], settings), server.bind_socket(settings))

@@ -32,7 +32,7 @@ def alive(server: Server) -> Any:
 # ── JSON ──────────────────────────────────────────────────────────────────────────────────────────
 
 BYTES = {
-    "nothing": b"",
+    "none": b"",
     "half": b'{"q": "a',
     "null": b"null",
     "list": b"[]",
@@ -129,7 +129,7 @@ def test_a_language_that_is_not_served_is_named(server: Server) -> None:
 # ── forms and query strings ───────────────────────────────────────────────────────────────────────
 
 WRONG_FORMS = {
-    "nothing": "",
+    "none": "",
     "no fields": "&&&",
     "only names": "q&source&target",
     "bad UTF-8": "q=%FF&source=en&target=de",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from saccade.cli import app, main
-from saccade.serve.settings import DEFAULTS, Settings
+from saccade.serve.settings import DEFAULT_SETTINGS, Settings
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_every_setting_can_come_from_the_environment(monkeypatch: pytest.MonkeyP
     _, bound, _ = app.parse_args(["serve", "run"], print_error=False, exit_on_error=False)
     settings = bound.arguments["settings"]
     for field in dataclasses.fields(Settings):
-        assert getattr(settings, field.name) != getattr(DEFAULTS, field.name), field.name
+        assert getattr(settings, field.name) != getattr(DEFAULT_SETTINGS, field.name), field.name
 
 
 def test_help_and_typos_wait_for_nothing_heavy() -> None:

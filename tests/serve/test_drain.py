@@ -133,7 +133,7 @@ def test_a_bad_host(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_that_is_not_there(tmp_path: Path) -> None:
     """C3 35: also without a model, without a run at all, and with languages but no run."""
-    for arguments in ([tmp_path / "nothing"], [f"en-de={tmp_path / 'nothing'}"], []):
+    for arguments in ([tmp_path / "none"], [f"en-de={tmp_path / 'nothing'}"], []):
         code, said = refusal(*arguments)
         assert code in (1, 2)
         assert "run" in said
@@ -151,7 +151,7 @@ def test_an_open_host_wants_a_key(run: Path, host: str) -> None:
 def test_a_file_of_keys_that_is_empty_or_not_there(run: Path, tmp_path: Path) -> None:
     empty = tmp_path / "keys"
     empty.write_text("\n")
-    for file in (empty, tmp_path / "nothing"):
+    for file in (empty, tmp_path / "none"):
         code, said = refusal(run, "--api-keys", file, "--port", "0")
         assert code in (1, 2)
         assert str(file) in said

@@ -168,22 +168,22 @@ def test_the_deadline_in_the_queue(faulty) -> None:
 def test_a_hiccup_does_not_shut_the_service_for_ever() -> None:
     """C3 31: the machine slept for two minutes in the middle of a batch. Nobody waits, so the next request is taken,
     and from it the service learns how fast it really is."""
+    from saccade.serve.errors import ApiError
     from saccade.serve.metrics import Metrics
-    from saccade.serve.pace import Pace
-    from saccade.serve.queue import Queue, Ticket, Wish
-    from saccade.serve.refusals import Refused
+    from saccade.serve.queue import Queue, QueuedRequest, TranslationOptions
     from saccade.serve.settings import Settings
+    from saccade.serve.throughput import Throughput
     from serve.faulty import Obedient
 
     model: Any = Obedient(Path())
-    pace = Pace()
-    pace.learn(model.name, 1, 10, 0.01)
-    pace.learn(model.name, 1, 10, 120.0)
+    pace = Throughput()
+    pace.record(model.name, 1, 10, 0.01)
+    pace.record(model.name, 1, 10, 120.0)
     queue = Queue(Settings(), 1, pace, Metrics())
     answer: Any = None  # nobody works here
-    queue.submit(Ticket(model, Wish(), ["one"], [20], "", answer))
-    with pytest.raises(Refused, match="in time"):
-        queue.submit(Ticket(model, Wish(), ["two"], [20], "", answer))
+    queue.submit(QueuedRequest(model, TranslationOptions(), ["one"], [20], "", answer))
+    with pytest.raises(ApiError, match="in time"):
+        queue.submit(QueuedRequest(model, TranslationOptions(), ["two"], [20], "", answer))
 
 
 def test_white_space_and_line_breaks_stay(plain: Faulty) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from saccade.recipe import recipe_of
-from saccade.serve.catalogue import Catalogue
 from saccade.serve.detect import Detector
+from saccade.serve.errors import ApiError
+from saccade.serve.language_pairs import parse_run_argument
 from saccade.serve.languages import language_name, pair_of
-from saccade.serve.pairs import typed
-from saccade.serve.refusals import Refused
+from saccade.serve.registry import ModelRegistry
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from saccade.serve.refusals import Refused
     ],
 )
 def test_languages_can_be_typed_before_a_path(argument: str, meant: Any) -> None:
-    assert typed(argument) == meant
+    assert parse_run_argument(argument) == meant
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def models(*pairs: str) -> Any:
 
 
 def test_the_first_model_of_a_pair_is_meant_unless_another_is_named() -> None:
-    served = Catalogue(models("en-de", "en-de", "de-en", "en-fr"))
+    served = ModelRegistry(models("en-de", "en-de", "de-en", "en-fr"))
     assert [m.name for m in served.fitting("en", "de")] == ["m0", "m1"]
     assert [m.name for m in served.fitting("en", "de", "m1")] == ["m1"]
     assert [m.name for m in served.fitting(None, "en")] == ["m2"]
@@ -76,8 +76,8 @@ def test_the_first_model_of_a_pair_is_meant_unless_another_is_named() -> None:
     ],
 )
 def test_what_no_model_can_do_is_refused_with_400(asked: tuple[str, ...], said: str) -> None:
-    with pytest.raises(Refused, match=said) as refusal:
-        Catalogue(models("en-de", "en-fr")).fitting(*asked)
+    with pytest.raises(ApiError, match=said) as refusal:
+        ModelRegistry(models("en-de", "en-fr")).fitting(*asked)
     assert refusal.value.status == 400
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from saccade.api import Run
-from saccade.decode.engine import Abandoned
-from saccade.serve.models import Doors, Model
+from saccade.decode.engine import Cancelled
+from saccade.serve.models import ReadWriteLock, ServedModel
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -20,37 +20,37 @@ def loaded(run: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def model(loaded: Run) -> Model:
-    return Model(loaded, "dates", "en", "de")
+def model(loaded: Run) -> ServedModel:
+    return ServedModel(loaded, "dates", "en", "de")
 
 
 def always() -> bool:
     return True
 
 
-def test_it_finds_what_the_run_finds(loaded: Run, model: Model) -> None:
-    assert [outputs[0].text for outputs in model.find(DATES, 0, always)] == loaded.translate(DATES)
+def test_it_finds_what_the_run_finds(loaded: Run, model: ServedModel) -> None:
+    assert [outputs[0].text for outputs in model.generate(DATES, 0, always)] == loaded.translate(DATES)
 
 
 @pytest.mark.parametrize("alternatives", [0, 2, 8])
-def test_the_search_is_as_wide_as_the_alternatives_need(model: Model, alternatives: int) -> None:
-    assert all(len(outputs) == alternatives + 1 for outputs in model.find(DATES, alternatives, always))
+def test_the_search_is_as_wide_as_the_alternatives_need(model: ServedModel, alternatives: int) -> None:
+    assert all(len(outputs) == alternatives + 1 for outputs in model.generate(DATES, alternatives, always))
     assert model.width(alternatives) >= alternatives + 1
 
 
-def test_a_search_that_nobody_waits_for_ends(model: Model) -> None:
+def test_a_search_that_nobody_waits_for_ends(model: ServedModel) -> None:
     steps = []
 
     def twice() -> bool:
         steps.append(1)
         return len(steps) < 3
 
-    with pytest.raises(Abandoned):
-        model.find(DATES, 0, twice)
+    with pytest.raises(Cancelled):
+        model.generate(DATES, 0, twice)
     assert len(steps) == 3
 
 
-def test_it_knows_its_size_and_gives_examples(model: Model) -> None:
+def test_it_knows_its_size_and_gives_examples(model: ServedModel) -> None:
     assert model.longest >= 100
     assert model.tokens("") == 0
     assert model.tokens("March 4, 2031") > 1
@@ -58,7 +58,7 @@ def test_it_knows_its_size_and_gives_examples(model: Model) -> None:
     assert all(isinstance(example, str) for example in model.examples)
 
 
-def test_links_and_attention_are_of_the_pair(model: Model) -> None:
+def test_links_and_attention_are_of_the_pair(model: ServedModel) -> None:
     words = len(DATES[1].split()), len(["Dienstag,", "4.", "März", "2031"])
     links = model.links(DATES[1], "Dienstag, 4. März 2031")
     assert all(0 <= source < words[0] and 0 <= target < words[1] for source, target in links)
@@ -66,13 +66,13 @@ def test_links_and_attention_are_of_the_pair(model: Model) -> None:
     assert [(each["source"], each["target"]) for each in shown["sentences"]] == [(DATES[1], "Dienstag, 4. März 2031")]
 
 
-def test_searches_and_listeners_do_not_disturb_each_other(model: Model) -> None:
-    calm = model.find(DATES, 0, always), model.attention(DATES[0], "4. März 2031")
+def test_searches_and_listeners_do_not_disturb_each_other(model: ServedModel) -> None:
+    calm = model.generate(DATES, 0, always), model.attention(DATES[0], "4. März 2031")
     wrong: list[str] = []
 
     def search() -> None:
         for _ in range(5):
-            if model.find(DATES, 0, always) != calm[0]:
+            if model.generate(DATES, 0, always) != calm[0]:
                 wrong.append("search")
 
     def look() -> None:
@@ -89,7 +89,7 @@ def test_searches_and_listeners_do_not_disturb_each_other(model: Model) -> None:
 
 
 def test_who_is_alone_waits_for_all_inside_and_lets_nobody_in_before() -> None:
-    doors, seen = Doors(), []
+    doors, seen = ReadWriteLock(), []
     inside, leave = threading.Event(), threading.Event()
 
     def first() -> None:
@@ -99,7 +99,7 @@ def test_who_is_alone_waits_for_all_inside_and_lets_nobody_in_before() -> None:
             seen.append("first")
 
     def listener() -> None:
-        with doors.alone():
+        with doors.exclusive():
             seen.append("alone")
 
     def second() -> None:

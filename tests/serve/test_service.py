@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from saccade.serve.queue import Wish
-from saccade.serve.refusals import Refused
+from saccade.serve.errors import ApiError
+from saccade.serve.queue import TranslationOptions
 from saccade.serve.service import Service, Translated
 from saccade.serve.settings import Settings
 from serve.fakes import Gate, Shouting
@@ -33,9 +33,9 @@ def running(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(test(), 60))  # type: ignore[arg-type]
 
 
-async def asked(service: Service, *texts: str, wish: Wish = Wish()) -> list[Translated]:  # noqa: B008 - frozen
+async def asked(service: Service, *texts: str, wish: TranslationOptions = TranslationOptions()) -> list[Translated]:  # noqa: B008 - frozen
     service.check(texts, wish)
-    model = next(iter(service.catalogue.models.values()))
+    model = next(iter(service.registry.models.values()))
     return await service.translate(texts, model, wish, "number")
 
 
@@ -51,7 +51,7 @@ def test_text_keeps_its_white_space_and_line_breaks() -> None:
 def test_alternatives_links_and_attention_come_with_each_sentence() -> None:
     async def test() -> None:
         async with serving() as service:
-            [found] = await asked(service, "one bit. Two bits.", wish=Wish(2, links=True, attention=True))
+            [found] = await asked(service, "one bit. Two bits.", wish=TranslationOptions(2, links=True, attention=True))
             assert found.alternatives(2) == ["ONE BIT.? TWO BITS.?", "ONE BIT.?? TWO BITS.??"]
             assert found.found[1][2].links == [(0, 0), (1, 1)]
             assert found.found[0][0].attention == {"scale": 1, "sentences": ["one bit.", "ONE BIT."]}
@@ -83,19 +83,19 @@ def test_a_sentence_beyond_the_limit_is_cut_and_put_together() -> None:
 @pytest.mark.parametrize(
     ("texts", "wish", "status"),
     [
-        (["a" * 101], Wish(), 413),
-        (["a"] * 4, Wish(), 413),
-        (["a\nb\nc\nd\ne\nf"], Wish(), 413),
-        (["a"], Wish(3), 400),
-        (["a" * 30], Wish(attention=True), 400),
+        (["a" * 101], TranslationOptions(), 413),
+        (["a"] * 4, TranslationOptions(), 413),
+        (["a\nb\nc\nd\ne\nf"], TranslationOptions(), 413),
+        (["a"], TranslationOptions(3), 400),
+        (["a" * 30], TranslationOptions(attention=True), 400),
     ],
 )
-def test_limits_are_kept(texts: list[str], wish: Wish, status: int) -> None:
+def test_limits_are_kept(texts: list[str], wish: TranslationOptions, status: int) -> None:
     async def test() -> None:
         async with serving(
             characters=100, texts=3, queue=5, batch=5, alternatives=2, attention_characters=20
         ) as service:
-            with pytest.raises(Refused) as refusal:
+            with pytest.raises(ApiError) as refusal:
                 await asked(service, *texts, wish=wish)
             assert refusal.value.status == status
 
@@ -115,7 +115,7 @@ def test_one_bad_sentence_fails_its_own_request_alone(caplog: pytest.LogCaptureF
             good, bad, fine = await asyncio.gather(*(asked(service, text) for text in texts), return_exceptions=True)
             assert isinstance(good, list)
             assert isinstance(fine, list)
-            assert isinstance(bad, Refused)
+            assert isinstance(bad, ApiError)
             assert bad.status == 500
             assert "number" in str(bad)
             assert "boom" not in str(bad)
@@ -137,7 +137,7 @@ def test_a_lack_of_memory_is_503_and_the_service_lives(error: Exception) -> None
         loud = Shouting()
         async with serving(loud) as service:
             loud.fault = fault
-            with pytest.raises(Refused) as refusal:
+            with pytest.raises(ApiError) as refusal:
                 await asked(service, "a")
             assert refusal.value.status == 503
             assert "retry-after" in refusal.value.headers
@@ -152,7 +152,7 @@ def test_a_request_past_its_deadline_is_503_and_its_batch_is_given_up() -> None:
         loud, gate = Shouting(), Gate()
         async with serving(loud, deadline=0.2) as service:
             loud.fault = gate
-            with pytest.raises(Refused) as refusal:
+            with pytest.raises(ApiError) as refusal:
                 await asked(service, "a")
             assert refusal.value.status == 503
             assert await asyncio.to_thread(gate.abandoned.wait, 30)
@@ -199,7 +199,7 @@ def test_a_model_that_stalls_is_noticed() -> None:
         async with serving(loud, stall=0.1, deadline=0.5) as service:
             assert service.alive
             loud.fault = lambda sentences, going: gate(sentences, lambda: True)  # never asks whether to go on
-            with pytest.raises(Refused):
+            with pytest.raises(ApiError):
                 await asked(service, "a")
             assert not service.alive
             gate.opened.set()
@@ -222,7 +222,7 @@ def test_a_request_is_led_to_the_model_it_means() -> None:
             assert detected
             assert detected.language == "en"
             assert choose("Zwei Hunde laufen über die Wiese.", None, None)[0].name == "y"
-            with pytest.raises(Refused, match="target: which language"):
+            with pytest.raises(ApiError, match="target: which language"):
                 choose("Two dogs run across the meadow.", "auto", None)
 
     running(test)
@@ -233,7 +233,7 @@ def test_nothing_is_translated_before_every_model_is_warm() -> None:
         loud: Any = [Shouting()]
         service = Service(loud, Settings(queue=3))
         service.start()
-        with pytest.raises(Refused) as refusal:
+        with pytest.raises(ApiError) as refusal:
             await asked(service, "a")
         assert refusal.value.status == 503
         assert not service.ready
@@ -247,11 +247,11 @@ def test_nothing_is_translated_before_every_model_is_warm() -> None:
 
 def test_keys_are_wanted_once_there_are_any() -> None:
     loud: Any = [Shouting()]
-    Service(loud, Settings()).admit("whatever")
+    Service(loud, Settings()).check_key("whatever")
     service = Service(loud, Settings(), ["one", "zwei ü"])
-    service.admit("one")
-    service.admit("zwei ü")
+    service.check_key("one")
+    service.check_key("zwei ü")
     for key in (None, "", "on", "onee", "\ud800"):
-        with pytest.raises(Refused) as refusal:
-            service.admit(key)
+        with pytest.raises(ApiError) as refusal:
+            service.check_key(key)
         assert refusal.value.status == 403

@@ -68,7 +68,7 @@ class Visit:
     def said(self) -> str:
         return self.page.locator(".readout").inner_text()
 
-    def pick(self, group: str, title: str) -> None:
+    def normalizer(self, group: str, title: str) -> None:
         self.page.get_by_role("group", name=group).get_by_text(title, exact=True).click()
 
     def lit(self) -> list[str]:

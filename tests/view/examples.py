@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from saccade.view.maps import AttentionMaps, Axis, Map
+from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><!--\u2028&amp;"
 
@@ -23,7 +23,9 @@ def example(extra: str = "lo") -> AttentionMaps:
         for name, rows, columns, kind in (
             (f"encoder.layers.{layer}.self", source, source, "encoder"),
             (f"decoder.layers.{layer}.self", target, target, "decoder"),
-            (f"decoder.layers.{layer}.memory", target, source, "cross"),
+            (f"decoder.layers.{layer}.cross", target, source, "cross"),
         ):
-            maps[name] = Map(rows_that_sum_to_one((3, len(rows), len(columns)), len(maps)), rows, columns, kind)
+            maps[name] = AttentionMap(
+                rows_that_sum_to_one((3, len(rows), len(columns)), len(maps)), rows, columns, kind
+            )
     return AttentionMaps("Hal" + extra + " Welt", "hello world", maps)

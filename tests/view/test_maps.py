@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saccade.errors import SaccadeError
-from saccade.view.maps import AttentionMaps, Axis, Map
+from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 
 
 def plain(*labels: str) -> Axis:
@@ -19,7 +19,9 @@ def sample() -> AttentionMaps:
     source = Axis(("Haus", "tür", "</s>"), (0, 0, 1))
     target = Axis(("front", "do", "or", "</s>"), (0, 1, 1, 2))
     weights = np.array([[[0.5, 0.25, 0.25], [0.2, 0.6, 0.2], [0.4, 0.4, 0.2], [0.0, 0.0, 1.0]]], dtype=np.float32)
-    return AttentionMaps("Haustür", "front door", {"decoder.layers.0.memory": Map(weights, target, source, "cross")})
+    return AttentionMaps(
+        "Haustür", "front door", {"decoder.layers.0.cross": AttentionMap(weights, target, source, "cross")}
+    )
 
 
 @st.composite
@@ -31,15 +33,15 @@ def axes(draw: st.DrawFn, least: int = 0) -> Axis:
 
 
 @st.composite
-def any_map(draw: st.DrawFn, least: int = 1) -> Map:
+def any_map(draw: st.DrawFn, least: int = 1) -> AttentionMap:
     rows, columns, heads = draw(axes(least)), draw(axes(least)), draw(st.integers(1, 3))
     noise = np.random.default_rng(draw(st.integers(0, 2**32 - 1))).random((heads, len(rows), len(columns)))
     weights = noise / noise.sum(axis=-1, keepdims=True) if len(columns) else noise
-    return Map(weights.astype(np.float32), rows, columns, "cross")
+    return AttentionMap(weights.astype(np.float32), rows, columns, "cross")
 
 
 def test_words_sum_columns_and_average_rows() -> None:
-    merged = sample().words()["decoder.layers.0.memory"]
+    merged = sample().words()["decoder.layers.0.cross"]
     assert merged.columns == Axis(("Haustür", "</s>"), (0, 1))
     assert merged.rows == Axis(("front", "door", "</s>"), (0, 1, 2))
     np.testing.assert_allclose(merged.weights, [[[0.75, 0.25], [0.8, 0.2], [0.0, 1.0]]], rtol=1e-6)
@@ -47,12 +49,12 @@ def test_words_sum_columns_and_average_rows() -> None:
 
 
 @given(any_map())
-def test_rows_still_sum_to_one(original: Map) -> None:
+def test_rows_still_sum_to_one(original: AttentionMap) -> None:
     np.testing.assert_allclose(original.words().weights.sum(axis=-1), 1, atol=1e-5)
 
 
 @given(any_map(least=0))
-def test_merging_twice_changes_nothing_more(original: Map) -> None:
+def test_merging_twice_changes_nothing_more(original: AttentionMap) -> None:
     once = original.words()
     twice = once.words()
     assert (twice.rows, twice.columns) == (once.rows, once.columns)
@@ -66,15 +68,17 @@ def test_merged_labels_keep_the_text(axis: Axis) -> None:
 
 
 def test_a_row_that_looks_at_nothing_stays_so() -> None:
-    nothing = Map(np.zeros((2, 2, 3), np.float32), Axis(("a", "b"), (0, 0)), Axis(("c", "d", "e"), (0, 0, 1)), "cross")
+    nothing = AttentionMap(
+        np.zeros((2, 2, 3), np.float32), Axis(("a", "b"), (0, 0)), Axis(("c", "d", "e"), (0, 0, 1)), "cross"
+    )
     np.testing.assert_array_equal(nothing.words().weights, np.zeros((2, 1, 2)))
 
 
 def test_mean_is_over_layers_and_heads_of_one_kind() -> None:
     rows, columns = plain("a"), plain("b", "c")
-    first = Map(np.array([[[1, 0]], [[0.5, 0.5]]], np.float32), rows, columns, "cross")
-    second = Map(np.array([[[0, 1]], [[0.1, 0.9]]], np.float32), rows, columns, "cross")
-    other = Map(np.ones((2, 2, 2), np.float32), columns, columns, "encoder")
+    first = AttentionMap(np.array([[[1, 0]], [[0.5, 0.5]]], np.float32), rows, columns, "cross")
+    second = AttentionMap(np.array([[[0, 1]], [[0.1, 0.9]]], np.float32), rows, columns, "cross")
+    other = AttentionMap(np.ones((2, 2, 2), np.float32), columns, columns, "encoder")
     mean = AttentionMaps("b c", "a", {"one": first, "two": second, "three": other}).mean()
     assert mean.weights.shape == (1, 1, 2)
     np.testing.assert_allclose(mean.weights, [[[0.4, 0.6]]], rtol=1e-6)
@@ -88,7 +92,8 @@ def test_mean_says_what_there_is() -> None:
 
 def test_mean_refuses_layers_of_different_size() -> None:
     maps = {
-        str(size): Map(np.ones((1, size, 1), np.float32), plain(*"abc"[:size]), plain("x"), "cross") for size in (1, 2)
+        str(size): AttentionMap(np.ones((1, size, 1), np.float32), plain(*"abc"[:size]), plain("x"), "cross")
+        for size in (1, 2)
     }
     with pytest.raises(SaccadeError, match="differs in size"):
         AttentionMaps("", "", maps).mean()
@@ -96,11 +101,11 @@ def test_mean_refuses_layers_of_different_size() -> None:
 
 def test_maps_are_found_by_name() -> None:
     maps = sample()
-    assert list(maps) == ["decoder.layers.0.memory"]
+    assert list(maps) == ["decoder.layers.0.cross"]
     assert len(maps) == 1
-    assert "decoder.layers.0.memory" in maps
-    with pytest.raises(KeyError, match=r"decoder\.layers\.0\.memory"):
-        maps["decoder.layers.9.memory"]
+    assert "decoder.layers.0.cross" in maps
+    with pytest.raises(KeyError, match=r"decoder\.layers\.0\.cross"):
+        maps["decoder.layers.9.cross"]
 
 
 @pytest.mark.parametrize(
@@ -118,6 +123,6 @@ def test_axis_refuses_nonsense(labels: tuple[str, ...], words: tuple[int, ...], 
 
 def test_map_refuses_weights_that_do_not_fit() -> None:
     with pytest.raises(ValueError, match="do not fit"):
-        Map(np.zeros((1, 2, 1), np.float32), plain("a"), plain("b"), "cross")
+        AttentionMap(np.zeros((1, 2, 1), np.float32), plain("a"), plain("b"), "cross")
     with pytest.raises(ValueError, match="unknown kind"):
-        Map(np.zeros((1, 1, 1), np.float32), plain("a"), plain("b"), "sideways")
+        AttentionMap(np.zeros((1, 1, 1), np.float32), plain("a"), plain("b"), "sideways")

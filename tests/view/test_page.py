@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from saccade.view.document import joined
-from saccade.view.maps import AttentionMaps, Axis, Map
+from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 from saccade.view.page import write_page
 from view.examples import HOSTILE, example
 
@@ -78,7 +78,7 @@ def test_texts_that_are_not_unicode_are_written_all_the_same(tmp_path: Path) -> 
 
 def test_a_diverged_model_is_seen_not_hidden(tmp_path: Path) -> None:
     axis = Axis(("a", "b"), (0, 1))
-    broken = Map(np.array([[[np.nan, np.inf], [0.25, 0.75]]], np.float32), axis, axis, "encoder")
+    broken = AttentionMap(np.array([[[np.nan, np.inf], [0.25, 0.75]]], np.float32), axis, axis, "encoder")
     data = embedded(AttentionMaps("a b", "", {"encoder.layers.0.self": broken}).save(tmp_path / "page.html"))
     (level,) = data["sentences"][0]["levels"].values()  # no word is split, so one level is enough
     assert level[0]["weights"] == [[[None, None], [2500, 7500]]]

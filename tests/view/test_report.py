@@ -19,13 +19,13 @@ import saccade
 from saccade.cli import main
 from saccade.cli.report import draw_report
 from saccade.data.sources import Pair
-from saccade.data.tokenizers import Characters
+from saccade.data.tokenizers import CharacterVocabulary
 from saccade.decode.torch_engine import SearchEngine
 from saccade.errors import RunError
 from saccade.runs.folder import RunFolder
 from saccade.training.progress import Silent
-from saccade.view.charts import MOST, Curve, Scale, bar_chart, line_chart
-from saccade.view.findings import SHOWN, Findings, judge_translations
+from saccade.view.charts import MAX_CURVE_POINTS, Curve, Scale, bar_chart, line_chart
+from saccade.view.findings import ROWS_SHOWN, Evaluation, evaluate_translations
 from saccade.view.history import read_history
 from view.browser import Visit
 
@@ -52,7 +52,7 @@ def write_pairs(folder: Path) -> None:
 
 def recipe(folder: Path, **changes: Any) -> dict[str, Any]:
     data = {name: {"kind": "pairs", "src": f"{name}.src", "tgt": f"{name}.tgt"} for name in ("train", "dev", "test")}
-    small = {"self": {"heads": 2}, "memory": {"heads": 2}, "feed_forward": {"inner": 16}}
+    small = {"self": {"heads": 2}, "cross": {"heads": 2}, "feed_forward": {"inner": 16}}
     return {
         "data": {"folder": str(folder), "tokenizer": "characters", "longest": 120, **data},
         "model": {"dim": 16, "encoder": {"depth": 1}, "decoder": {"depth": 1}, "block": small},
@@ -129,7 +129,7 @@ def test_a_second_report_does_not_decode_again(run: Path, monkeypatch: pytest.Mo
     def refuse(*_: object) -> None:
         raise RunError("decoded again")
 
-    monkeypatch.setattr(SearchEngine, "find", refuse)
+    monkeypatch.setattr(SearchEngine, "generate", refuse)
     assert draw_report(run, quick=False).read_bytes() == first
     assert draw_report(run, quick=True).read_bytes() == first
     assert "decoded again" in text_of(draw_report(run, checkpoint="step-4", quick=False))  # other weights
@@ -179,7 +179,7 @@ def test_test_data_that_is_gone_or_changed_is_said(tmp_path: Path, capsys: pytes
 
 def test_a_model_without_attention_says_so(tmp_path: Path) -> None:
     write_pairs(tmp_path)
-    decoder = {"kind": "recurrent", "memory": "at_start", "readout": "plain"}
+    decoder = {"kind": "recurrent", "cross": "at_start", "readout": "plain"}
     model = {"dim": 16, "encoder": {"kind": "recurrent", "bidirectional": False}, "decoder": decoder}
     run = saccade.train(recipe(tmp_path, model=model), tmp_path / "run", report=Silent()).folder.path
     assert "This model has no attention." in text_of(draw_report(run, quick=True))
@@ -250,7 +250,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         )
     sources = {
         "tagging": {"kind": "columns", "file": "{}.conll", "word": 0, "label": 1},
-        "classification": {"kind": "labelled", "file": "{}.txt"},
+        "classification": {"kind": "labeled", "file": "{}.txt"},
     }
     runs = {}
     for task, source in sources.items():
@@ -288,17 +288,17 @@ def test_the_interval_of_labels_holds_the_score(labelled: dict[str, Path]) -> No
 # ── findings ──
 
 
-def judged(outputs: list[str], references: list[str], sources: list[str] | None = None) -> Findings:
+def judged(outputs: list[str], references: list[str], sources: list[str] | None = None) -> Evaluation:
     rows = [Pair(s, r, "") for s, r in zip(sources or references, references, strict=True)]
-    return judge_translations("test", rows, outputs, Characters().learn(references))
+    return evaluate_translations("test", rows, outputs, CharacterVocabulary().learn(references))
 
 
 def test_the_best_and_the_worst_are_in_order_and_apart() -> None:
     references = [letter * (number + 4) for number, letter in enumerate("abcdefghijklmnopqrst")]
     outputs = [text if i % 2 else "zzzz" for i, text in enumerate(references)]
     found = judged(outputs, references)
-    assert [row.reference for row in found.best] == references[1::2][::-1][:SHOWN]
-    assert [row.reference for row in found.worst] == references[::2][::-1][:SHOWN]
+    assert [row.reference for row in found.best] == references[1::2][::-1][:ROWS_SHOWN]
+    assert [row.reference for row in found.worst] == references[::2][::-1][:ROWS_SHOWN]
     assert judged(references, references).worst == ()
     (alone,) = judged(["zzzz"], ["aaaa"]).best
     assert (alone.output, alone.length) == ("zzzz", 4)
@@ -327,10 +327,10 @@ def test_a_chart_is_also_a_table_and_words() -> None:
 
 
 def test_a_long_curve_is_thinned_but_keeps_its_end() -> None:
-    chart = line_chart("Loss", [Curve("a", {step: float(step) for step in range(1, 10 * MOST)})], str)
+    chart = line_chart("Loss", [Curve("a", {step: float(step) for step in range(1, 10 * MAX_CURVE_POINTS)})], str)
     rows = re.findall(r'<th scope="row">([\d,]+)</th>', chart)
-    assert len(rows) <= MOST + 1
-    assert rows[-1] == f"{10 * MOST - 1:,}"
+    assert len(rows) <= MAX_CURVE_POINTS + 1
+    assert rows[-1] == f"{10 * MAX_CURVE_POINTS - 1:,}"
     assert "<summary>Values, one in 10 and the last</summary>" in chart
 
 

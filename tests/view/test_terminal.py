@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.style import Style
 
 from saccade.errors import SaccadeError
-from saccade.view.maps import Axis, Map
+from saccade.view.maps import AttentionMap, Axis
 from saccade.view.terminal import heat_map
 
 FULL = "█"
@@ -23,11 +23,11 @@ def plain(*labels: str) -> Axis:
     return Axis(labels, tuple(range(len(labels))))
 
 
-def crossing(weights: np.ndarray, rows: Axis, columns: Axis) -> Map:
-    return Map(weights.astype(np.float32), rows, columns, "cross")
+def crossing(weights: np.ndarray, rows: Axis, columns: Axis) -> AttentionMap:
+    return AttentionMap(weights.astype(np.float32), rows, columns, "cross")
 
 
-def printed(map_: Map, *, width: int = 80, head: int | None = None, colour: bool = False) -> list[str]:
+def printed(map_: AttentionMap, *, width: int = 80, head: int | None = None, colour: bool = False) -> list[str]:
     console = Console(
         file=io.StringIO(),
         width=width,
@@ -44,7 +44,7 @@ def printed(map_: Map, *, width: int = 80, head: int | None = None, colour: bool
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
-def backwards(columns: tuple[str, ...] = ("uno", "due", "tre", "quattro")) -> Map:
+def backwards(columns: tuple[str, ...] = ("uno", "due", "tre", "quattro")) -> AttentionMap:
     return crossing(np.eye(4)[None, ::-1], plain("four", "three", "two", "one"), plain(*columns))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saccade.view.maps import AttentionMaps, Axis, Map
+from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 from saccade.view.page import write_page
 from view.browser import Visit
 from view.examples import HOSTILE, example, rows_that_sum_to_one
@@ -23,7 +23,7 @@ def visit(browser: Any, tmp_path: Path) -> Iterator[Visit]:
 
 
 def test_it_opens_on_words_of_cross_attention(visit: Visit) -> None:
-    expected = example().words()["decoder.layers.1.memory"]
+    expected = example().words()["decoder.layers.1.cross"]
     assert visit.page.locator(".heat-map thead th").all_text_contents() == list(expected.columns.labels)
     assert visit.page.locator(".heat-map tbody th").all_text_contents() == list(expected.rows.labels)
     np.testing.assert_allclose(visit.numbers(), expected.weights.mean(axis=0), atol=0.006)
@@ -31,12 +31,12 @@ def test_it_opens_on_words_of_cross_attention(visit: Visit) -> None:
 
 def test_pickers_change_the_map(visit: Visit) -> None:
     maps = example()
-    visit.pick("Text as", "Pieces")
-    visit.pick("Layer", "0")
-    visit.pick("Head", "Maximum")
-    np.testing.assert_allclose(visit.numbers(), maps["decoder.layers.0.memory"].weights.max(axis=0), atol=0.006)
-    visit.pick("Head", "2")
-    visit.pick("Attention", "Encoder")
+    visit.normalizer("Text as", "Pieces")
+    visit.normalizer("Layer", "0")
+    visit.normalizer("Head", "Maximum")
+    np.testing.assert_allclose(visit.numbers(), maps["decoder.layers.0.cross"].weights.max(axis=0), atol=0.006)
+    visit.normalizer("Head", "2")
+    visit.normalizer("Attention", "Encoder")
     np.testing.assert_allclose(visit.numbers(), maps["encoder.layers.0.self"].weights[2], atol=0.006)
     visit.page.keyboard.press("ArrowRight")  # the arrow keys walk through a picker too
     np.testing.assert_allclose(visit.numbers(), maps["decoder.layers.0.self"].weights[2], atol=0.006)
@@ -44,7 +44,7 @@ def test_pickers_change_the_map(visit: Visit) -> None:
 
 
 def test_pointing_tells_the_weight_and_links_both_words(visit: Visit) -> None:
-    weights = example().words()["decoder.layers.1.memory"].weights.mean(axis=0)
+    weights = example().words()["decoder.layers.1.cross"].weights.mean(axis=0)
     visit.page.hover("td[data-row='1'][data-column='0']")
     assert visit.said().split() == ["world", "looks", "at", "Hallo", f"{weights[1, 0]:.3f}"]
     # In the sentences, on both axes, and the cell itself.
@@ -73,11 +73,11 @@ def test_the_keyboard_walks_through_the_map(visit: Visit) -> None:
 def test_words_and_pieces(visit: Visit) -> None:
     maps = example()
     assert visit.page.locator(".line").first.inner_text().split() == ["Hallo", "Welt", "</s>"]
-    visit.pick("Text as", "Pieces")
-    expected = maps["decoder.layers.1.memory"]
+    visit.normalizer("Text as", "Pieces")
+    expected = maps["decoder.layers.1.cross"]
     assert visit.page.locator(".heat-map thead th").all_text_contents() == ["Hal", "lo", "Welt", "</s>"]
     np.testing.assert_allclose(visit.numbers(), expected.weights.mean(axis=0), atol=0.006)
-    visit.pick("Text as", "Words")
+    visit.normalizer("Text as", "Words")
     assert visit.page.locator(".heat-map thead th").count() == 3
 
 
@@ -91,7 +91,7 @@ def test_numbers_are_painted_when_asked_for(visit: Visit) -> None:
 def test_all_heads_at_once(visit: Visit) -> None:
     assert visit.page.locator(".multiples button").count() == 6
     visit.page.click(".multiples button[aria-label='layer 0, head 1']")
-    expected = example().words()["decoder.layers.0.memory"].weights[1]
+    expected = example().words()["decoder.layers.0.cross"].weights[1]
     np.testing.assert_allclose(visit.numbers(), expected, atol=0.006)
     assert visit.page.locator("fieldset:has-text('Average') input:checked").get_attribute("value") == "1"
     assert visit.page.locator(".multiples button[aria-pressed='true']").count() == 1
@@ -100,12 +100,12 @@ def test_all_heads_at_once(visit: Visit) -> None:
 def test_the_address_holds_the_choice(visit: Visit) -> None:
     assert "#" not in visit.page.url  # until something is chosen
     visit.page.select_option(".sentences select", "1")
-    visit.pick("Attention", "Decoder")
-    visit.pick("Layer", "0")
-    visit.pick("Head", "1")
-    visit.pick("Text as", "Pieces")
+    visit.normalizer("Attention", "Decoder")
+    visit.normalizer("Layer", "0")
+    visit.normalizer("Head", "1")
+    visit.normalizer("Text as", "Pieces")
     visit.page.locator(".toggle").click()
-    visit.pick("Show as", "Lines")
+    visit.normalizer("Show as", "Lines")
     numbers, address = visit.numbers(), visit.page.url
     visit.page.goto("about:blank")
     visit.page.goto(address)
@@ -114,7 +114,7 @@ def test_the_address_holds_the_choice(visit: Visit) -> None:
     chosen = visit.page.locator(".picker label:has(:checked)").all_text_contents()
     assert chosen == ["Lines", "Decoder", "0", "1", "Pieces"]
     assert visit.page.locator(".sentences select").input_value() == "1"
-    visit.pick("Show as", "Heat map")
+    visit.normalizer("Show as", "Heat map")
     assert visit.page.locator(".toggle input").is_checked()
     visit.page.evaluate("() => { location.hash = 'head=max' }")  # another link to the same page
     visit.page.locator(".picker label:has(:checked)", has_text="Maximum").wait_for()
@@ -161,17 +161,17 @@ def test_colours_follow_the_weight_in_light_and_dark(visit: Visit) -> None:
 
 def test_a_recurrent_run_and_layers_visited_again(browser: Any, tmp_path: Path) -> None:
     axis = Axis(("a", "b"), (0, 1))
-    one = Map(rows_that_sum_to_one((1, 2, 2), 0), axis, axis, "cross")
-    opened = Visit(browser, AttentionMaps("a b", "a b", {"decoder.memory": one}).save(tmp_path / "page.html").as_uri())
+    one = AttentionMap(rows_that_sum_to_one((1, 2, 2), 0), axis, axis, "cross")
+    opened = Visit(browser, AttentionMaps("a b", "a b", {"decoder.cross": one}).save(tmp_path / "page.html").as_uri())
     np.testing.assert_allclose(opened.numbers(), one.weights[0], atol=0.006)
     assert opened.page.locator(".picker:visible legend").all_text_contents() == ["Show as"]
     assert not opened.page.locator(".multiples").is_visible()
     opened.close()
-    visits = {f"decoder.layers.0.memory{visit}": one for visit in ("", "@1", "@2")}
+    visits = {f"decoder.layers.0.cross{visit}": one for visit in ("", "@1", "@2")}
     opened = Visit(browser, AttentionMaps("a b", "a b", visits).save(tmp_path / "page.html").as_uri())
     assert opened.page.get_by_role("group", name="Layer").locator("label").all_text_contents() == ["0", "0@1", "0@2"]
     opened.page.click(".multiples button[aria-label='layer 0@1, head 0']")
-    assert opened.page.locator(".name").inner_text() == "decoder.layers.0.memory@1"
+    assert opened.page.locator(".name").inner_text() == "decoder.layers.0.cross@1"
     assert opened.page.locator(".multiples button[aria-pressed='true']").count() == 1
     opened.close()
 
@@ -186,12 +186,12 @@ def test_nothing_to_show_is_said(browser: Any, tmp_path: Path, maps: list[Attent
 def test_empty_sides_and_missing_numbers_do_not_break_it(browser: Any, tmp_path: Path) -> None:
     none, two = Axis((), ()), Axis(("a", " "), (0, 1))
     maps = {
-        "encoder.layers.0.self": Map(np.zeros((2, 0, 0), np.float32), none, none, "encoder"),
-        "decoder.attention": Map(np.full((1, 2, 2), np.nan, np.float32), two, two, "cross"),
+        "encoder.layers.0.self": AttentionMap(np.zeros((2, 0, 0), np.float32), none, none, "encoder"),
+        "decoder.attention": AttentionMap(np.full((1, 2, 2), np.nan, np.float32), two, two, "cross"),
     }
     opened = Visit(browser, AttentionMaps("", "a", maps).save(tmp_path / "page.html").as_uri())
     opened.page.hover("td[data-row='0'][data-column='1']")
     assert opened.said().split() == ["a", "looks", "at", "␣", "not", "a", "number"]
-    opened.pick("Attention", "Encoder")
+    opened.normalizer("Attention", "Encoder")
     assert opened.page.locator(".heat-map tbody tr").count() == 0
     opened.close()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saccade.view.maps import AttentionMaps, Axis, Map
+from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 from saccade.view.page import write_page
 from view.browser import Visit
 from view.examples import HOSTILE, example
@@ -50,14 +50,14 @@ def test_words_stand_on_both_sides_and_lines_join_them(visit: Visit) -> None:
 
 
 def test_strength_is_the_weight(visit: Visit) -> None:
-    weights = example().words()["decoder.layers.1.memory"].weights.mean(axis=0)
+    weights = example().words()["decoder.layers.1.cross"].weights.mean(axis=0)
     lines = visit.page.evaluate(LINES)
     of_lines = np.array([weights[line["row"], line["column"]] for line in lines])
     assert (np.diff(of_lines) >= 0).all()  # strong ones are drawn last, on top
     np.testing.assert_allclose([line["width"] for line in lines], 0.5 + 5.5 * of_lines, atol=0.01)
     np.testing.assert_allclose([line["opacity"] for line in lines], of_lines**0.7, atol=0.01)
-    visit.pick("Head", "2")
-    chosen = example().words()["decoder.layers.1.memory"].weights[2]
+    visit.normalizer("Head", "2")
+    chosen = example().words()["decoder.layers.1.cross"].weights[2]
     assert [line["width"] for line in visit.page.evaluate(LINES)] != [line["width"] for line in lines]
     strongest = visit.page.evaluate(LINES)[-1]
     assert (strongest["row"], strongest["column"]) == np.unravel_index(chosen.argmax(), chosen.shape)
@@ -95,9 +95,9 @@ def test_the_keyboard_walks_through_both_sentences(visit: Visit) -> None:
 
 def test_a_screen_reader_has_the_numbers_as_a_table(visit: Visit) -> None:
     np.testing.assert_allclose(
-        visit.numbers(), example().words()["decoder.layers.1.memory"].weights.mean(axis=0), atol=0.006
+        visit.numbers(), example().words()["decoder.layers.1.cross"].weights.mean(axis=0), atol=0.006
     )
-    table = visit.page.get_by_role("table", name="decoder.layers.1.memory, rows look at columns")
+    table = visit.page.get_by_role("table", name="decoder.layers.1.cross, rows look at columns")
     assert table.get_by_role("columnheader").all_text_contents() == ["Hallo", "Welt", "</s>"]
     assert table.get_by_role("rowheader").all_text_contents() == ["hello", "world", "</s>"]
     assert table.locator("..").bounding_box()["height"] <= 1  # heard, not seen
@@ -113,9 +113,9 @@ def test_hostile_words_are_shown_literally(visit: Visit) -> None:
 def test_sides_of_any_length_and_missing_numbers(browser: Any, tmp_path: Path) -> None:
     none, one, three = Axis((), ()), Axis(("ja",), (0,)), Axis(("a", "b", "c"), (0, 1, 2))
     maps = {
-        "encoder.layers.0.self": Map(np.zeros((1, 0, 0), np.float32), none, none, "encoder"),
-        "decoder.layers.0.self": Map(np.full((1, 3, 3), np.nan, np.float32), three, three, "decoder"),
-        "decoder.layers.0.memory": Map(np.ones((1, 3, 1), np.float32), three, one, "cross"),
+        "encoder.layers.0.self": AttentionMap(np.zeros((1, 0, 0), np.float32), none, none, "encoder"),
+        "decoder.layers.0.self": AttentionMap(np.full((1, 3, 3), np.nan, np.float32), three, three, "decoder"),
+        "decoder.layers.0.cross": AttentionMap(np.ones((1, 3, 1), np.float32), three, one, "cross"),
     }
     path = AttentionMaps("ja", "a b c", maps).save(tmp_path / "page.html")
     opened = Visit(browser, path.as_uri() + "#view=lines")
@@ -123,8 +123,8 @@ def test_sides_of_any_length_and_missing_numbers(browser: Any, tmp_path: Path) -
     opened.page.focus(".line-view .rows li >> nth=2")
     opened.page.keyboard.press("ArrowLeft")
     assert opened.said().startswith("ja is looked at most by")
-    opened.pick("Attention", "Decoder")
+    opened.normalizer("Attention", "Decoder")
     assert opened.page.locator(".line-view path.void").count() == 9
-    opened.pick("Attention", "Encoder")
+    opened.normalizer("Attention", "Encoder")
     assert opened.page.locator(".line-view li").count() == 0
     opened.close()

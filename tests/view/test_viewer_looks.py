@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saccade.view.maps import AttentionMaps, Axis, Map
-from saccade.view.page import shown, write_page
+from saccade.view.maps import AttentionMap, AttentionMaps, Axis
+from saccade.view.page import viewer_data, write_page
 from view.browser import Visit
 from view.examples import example, rows_that_sum_to_one
 
@@ -35,7 +35,7 @@ def sentence(source: str, target: str, heads: int = 2) -> AttentionMaps:
         axes[side] = Axis(labels, tuple(range(len(labels))))
     rows, columns = axes["target"], axes["source"]
     weights = rows_that_sum_to_one((heads, len(rows), len(columns)), 1)
-    return AttentionMaps(source, target, {"decoder.layers.0.memory": Map(weights, rows, columns, "cross")})
+    return AttentionMaps(source, target, {"decoder.layers.0.cross": AttentionMap(weights, rows, columns, "cross")})
 
 
 SENTENCES = [
@@ -65,7 +65,7 @@ def pages(browser: Any, address: str) -> Iterator[dict[str, Visit]]:
 @pytest.mark.parametrize(("scheme", "view"), [*product(("light", "dark"), ("Heat map", "Lines"))])
 def test_axe_finds_nothing_serious(pages: dict[str, Visit], scheme: str, view: str) -> None:
     visit = pages[scheme]
-    visit.pick("Show as", view)
+    visit.normalizer("Show as", view)
     assert visit.findings() == []
     if view == "Heat map":
         visit.page.locator(".toggle").click()  # numbers on every shade
@@ -78,7 +78,7 @@ def test_axe_finds_nothing_serious_where_things_scroll(browser: Any, address: st
     # What scrolls without anything in it to focus is itself in reach of the keyboard.
     assert opened.page.locator(".line").first.get_attribute("tabindex") == "0"
     assert opened.findings() == []
-    opened.pick("Show as", "Lines")
+    opened.normalizer("Show as", "Lines")
     assert opened.findings() == []
     opened.close()
 
@@ -94,7 +94,7 @@ def test_screenshots_by_day_and_by_night(pages: dict[str, Visit]) -> None:
     for view in ("Heat map", "Lines"):
         by_day, by_night = pages["light"], pages["dark"]
         for visit in (by_day, by_night):
-            visit.pick("Show as", view)
+            visit.normalizer("Show as", view)
         day, night = by_day.screenshot(), by_night.screenshot()
         assert day.shape == night.shape
         assert (day[0, 0].min(), night[0, 0].max()) > (240, 0)
@@ -132,7 +132,7 @@ def test_long_sentences_scroll_under_their_heads(browser: Any, address: str) -> 
     outer = box.bounding_box()
     assert outer["x"] <= side["x"] < last["x"] < outer["x"] + outer["width"]
     assert outer["y"] <= head["y"] < last["y"] < outer["y"] + outer["height"]
-    opened.pick("Show as", "Lines")
+    opened.normalizer("Show as", "Lines")
     assert opened.page.locator(".line-view").evaluate("box => box.scrollHeight > box.clientHeight")
     opened.close()
 
@@ -169,7 +169,7 @@ document.getElementById("other").addEventListener("click", () => show(second));"
 
 
 def test_modules_work_on_a_served_page_with_a_strict_policy(browser: Any) -> None:
-    data = json.dumps({"first": shown([SENTENCES[0]]), "second": shown([SENTENCES[SHORT]])})
+    data = json.dumps({"first": viewer_data([SENTENCES[0]]), "second": viewer_data([SENTENCES[SHORT]])})
     own = {"/": ("text/html", HOME), "/home.js": ("text/javascript", SCRIPT), "/data.json": ("application/json", data)}
 
     def answer(route: Any) -> None:

@@ -53,10 +53,10 @@ def test_the_heat_map_as_svg(visit: Visit) -> None:
     background, *rectangles = svg.iter(f"{SVG}rect")
     assert (background.get("fill"), background.get("width")) == ("#fff", svg.get("width"))
     cells = [each for each in rectangles if float(each.get("height", 0)) > 20]
-    weights = example().words()["decoder.layers.1.memory"].weights.mean(axis=0)
+    weights = example().words()["decoder.layers.1.cross"].weights.mean(axis=0)
     brightness = [sum(map(int, each.get("fill", "")[4:-1].split(","))) for each in cells]
     assert np.argsort(brightness).tolist() == np.argsort(-weights.ravel()).tolist()
-    assert (svg.findtext(f"{SVG}title") or "").startswith("decoder.layers.1.memory, average of heads")
+    assert (svg.findtext(f"{SVG}title") or "").startswith("decoder.layers.1.cross, average of heads")
     visit.page.locator(".toggle").click()
     numbered = ElementTree.fromstring(copied(visit, "SVG", "text/plain"))
     assert f"{weights[1, 0]:.2f}" in texts(numbered)
@@ -64,23 +64,23 @@ def test_the_heat_map_as_svg(visit: Visit) -> None:
 
 
 def test_the_lines_as_svg(visit: Visit) -> None:
-    visit.pick("Show as", "Lines")
-    visit.pick("Head", "1")
+    visit.normalizer("Show as", "Lines")
+    visit.normalizer("Head", "1")
     svg = ElementTree.fromstring(copied(visit, "SVG", "image/svg+xml"))
     assert texts(svg) == ["Hallo", "Welt", "</s>", "hello", "world", "</s>"]
-    weights = np.sort(example().words()["decoder.layers.1.memory"].weights[1].ravel())
+    weights = np.sort(example().words()["decoder.layers.1.cross"].weights[1].ravel())
     widths = [float(path.get("stroke-width", 0)) for path in svg.iter(f"{SVG}path")]
     np.testing.assert_allclose(widths, 0.5 + 5.5 * weights[weights >= 0.01], atol=0.01)
-    assert (svg.findtext(f"{SVG}title") or "").startswith("decoder.layers.1.memory, head 1")
+    assert (svg.findtext(f"{SVG}title") or "").startswith("decoder.layers.1.cross, head 1")
 
 
 @pytest.mark.parametrize("view", ["Heat map", "Lines"])
 def test_png_and_svg_are_the_same_picture_by_night_too(visit: Visit, view: str) -> None:
-    visit.pick("Show as", view)
+    visit.normalizer("Show as", view)
     by_day = copied(visit, "SVG", "text/plain")
     visit.page.emulate_media(color_scheme="dark")
-    visit.pick("Head", "Maximum")
-    visit.pick("Head", "Average")  # drawn anew, in the colours of the night
+    visit.normalizer("Head", "Maximum")
+    visit.normalizer("Head", "Average")  # drawn anew, in the colours of the night
     by_night = copied(visit, "SVG", "text/plain")
     assert by_night == by_day
     browser = visit.page.context.browser
@@ -95,9 +95,9 @@ def test_png_and_svg_are_the_same_picture_by_night_too(visit: Visit, view: str) 
 
 def test_hostile_words_stay_words(visit: Visit) -> None:
     visit.page.select_option(".sentences select", "1")
-    visit.pick("Text as", "Pieces")
+    visit.normalizer("Text as", "Pieces")
     for view in ("Heat map", "Lines"):
-        visit.pick("Show as", view)
+        visit.normalizer("Show as", view)
         svg = ElementTree.fromstring(copied(visit, "SVG", "text/plain"))  # well-formed, or this fails
         assert {each.tag.removeprefix(SVG) for each in svg.iter()} <= {"svg", "title", "rect", "text", "path"}
         assert any(text.startswith("</script><img") for text in texts(svg))

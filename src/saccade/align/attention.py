@@ -19,27 +19,27 @@ from saccade.data.codecs import Codecs
 from saccade.data.links import Gold, Links
 from saccade.data.tokenizers import Tokenizer
 from saccade.errors import RunError
-from saccade.measures.alignment import AlignmentScores, score_alignments
-from saccade.models.assemble import Model, attentions_to_source, to_source
+from saccade.metrics.alignment import AlignmentScores, score_alignments
+from saccade.models.assemble import Model, cross_attentions, is_cross_attention
 from saccade.notes import capture
 from saccade.shapes import Float, Int
 from saccade.tasks.guides import last_but_one
-from saccade.tasks.losses import forced_hidden
+from saccade.tasks.losses import teacher_forced_hidden
 from saccade.tasks.translation import Translation
 
-Head = tuple[str, int]  # the name of an attention, as in the model, and the number of a head of it
+HeadName = tuple[str, int]  # the name of an attention, as in the model, and the number of a head of it
 Step = Literal["input", "output"]
 End = Literal["ignore", "null"]
 NO_ATTENTION = "the model has no attention to its source, so it cannot say which words belong together"
 
 
 @dataclass(frozen=True)
-class Reading:
+class AlignmentSettings:
     """How links are read: the average of these `heads`, at the step whose input or output is the word. Much of what is
     looked at is the end symbol: `ignore` takes the best real word all the same, `null` leaves a target word without a
     link when the end symbol is what it looked at most."""
 
-    heads: tuple[Head, ...]
+    heads: tuple[HeadName, ...]
     step: Step = "input"
     end: End = "ignore"
 
@@ -50,7 +50,7 @@ class Reading:
         return {"heads": [list(head) for head in self.heads], "step": self.step, "end": self.end}
 
     @classmethod
-    def of(cls, stored: Any) -> "Reading":
+    def of(cls, stored: Any) -> "AlignmentSettings":
         """From what `plain` gave, which may come from a file; ValueError if it did not."""
         match stored:
             case {"heads": [*heads], "step": "input" | "output" as step, "end": "ignore" | "null" as end}:
@@ -66,21 +66,21 @@ def _is_head(head: Any) -> bool:
     return False
 
 
-def named(heads: Sequence[Head]) -> str:
-    """`decoder.layers.1.memory[0,2]` and so on, by attention."""
+def named(heads: Sequence[HeadName]) -> str:
+    """`decoder.layers.1.cross[0,2]` and so on, by attention."""
     names = dict.fromkeys(name for name, _ in heads)
     return " ".join(f"{name}[{','.join(str(h) for n, h in heads if n == name)}]" for name in names)
 
 
 @dataclass(frozen=True)
-class Words:
+class WordPairs:
     """The two sides of pairs: the ids of each word, so that a piece knows its word."""
 
     source: list[list[list[int]]]
     target: list[list[list[int]]]
 
     @classmethod
-    def of(cls, codecs: Codecs[Tokenizer, Tokenizer], pairs: Sequence[tuple[str, str]]) -> "Words":
+    def of(cls, codecs: Codecs[Tokenizer, Tokenizer], pairs: Sequence[tuple[str, str]]) -> "WordPairs":
         return cls(
             [codecs.source.encode_words(source.split()) for source, _ in pairs],
             [codecs.target.encode_words(target.split()) for _, target in pairs],
@@ -96,33 +96,35 @@ class Words:
         )
 
 
-def looks(model: Model, words: Words, batch_tokens: int) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
+def cross_attention_maps(
+    model: Model, words: WordPairs, batch_tokens: int
+) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
     """Batches of pairs, longest last, with the weights [B H T S] of every attention to the source, by name."""
     corpus = words.corpus()
     for rows in by_length(corpus, words.linkable(), batch_tokens):
         with torch.inference_mode(), capture(model) as captured:
-            forced_hidden(model, corpus.batch(rows.tolist()))
-            maps = {name: weights for name, weights in captured.items() if to_source(name)}
+            teacher_forced_hidden(model, corpus.batch(rows.tolist()))
+            maps = {name: weights for name, weights in captured.items() if is_cross_attention(name)}
         if not maps:
             raise RunError(NO_ATTENTION)
         yield rows.tolist(), maps
 
 
-def usual(model: Model, task: Translation) -> Reading:
+def default_settings(model: Model, task: Translation) -> AlignmentSettings:
     """The reading of a run for which none was searched: the head that was guided; else all heads of the last but one
     attention, at the step whose output is the word (in shallow models the better guess)."""
     for guide in task.penalties:
-        return Reading(((guide.path(model), guide.head),), guide.step, "null")
-    there = attentions_to_source(model)
+        return AlignmentSettings(((guide.path(model), guide.head),), guide.step, "null")
+    there = cross_attentions(model)
     if not there:
         raise RunError(NO_ATTENTION)
     name = last_but_one(there)
-    return Reading(tuple((name, head) for head in range(there[name])), "output")
+    return AlignmentSettings(tuple((name, head) for head in range(there[name])), "output")
 
 
-def chosen(model: Model, base: Reading, layers: Sequence[int], heads: Sequence[int]) -> Reading:
+def with_heads(model: Model, base: AlignmentSettings, layers: Sequence[int], heads: Sequence[int]) -> AlignmentSettings:
     """`base` with all heads of some layers, or some heads of them (of those of `base`, if no layer is given)."""
-    there = attentions_to_source(model)
+    there = cross_attentions(model)
     names = [*there]
     for layer in layers:
         if layer >= len(names):
@@ -135,18 +137,18 @@ def chosen(model: Model, base: Reading, layers: Sequence[int], heads: Sequence[i
     return replace(base, heads=tuple((name, head) for name in wanted for head in heads or range(there[name])))
 
 
-def align(model: Model, words: Words, reading: Reading, batch_tokens: int) -> Iterator[tuple[int, Links]]:
+def align(model: Model, words: WordPairs, reading: AlignmentSettings, batch_tokens: int) -> Iterator[tuple[int, Links]]:
     """The number of each pair and its links, as they are found; a pair with an empty side has none."""
     linkable = {*words.linkable().tolist()}
     yield from ((row, frozenset()) for row in range(len(words.source)) if row not in linkable)
-    for rows, maps in looks(model, words, batch_tokens):
+    for rows, maps in cross_attention_maps(model, words, batch_tokens):
         yield from zip(rows, _links(words, rows, maps, reading), strict=True)
 
 
 # ── from weights to links ─────────────────────────────────────────────────────────────────────────
 
 
-def _links(words: Words, rows: list[int], maps: Mapping[str, Tensor], reading: Reading) -> list[Links]:
+def _links(words: WordPairs, rows: list[int], maps: Mapping[str, Tensor], reading: AlignmentSettings) -> list[Links]:
     weights = torch.stack([maps[name][:, head] for name, head in reading.heads]).mean(0)
     steps = weights[:, 1:] if reading.step == "input" else weights[:, :-1]
     sources = [words.source[row] for row in rows]
@@ -180,13 +182,13 @@ def _linked(weights: np.ndarray, source: list[list[int]], target: list[list[int]
 # ── which reading is best ─────────────────────────────────────────────────────────────────────────
 
 
-def candidates(heads: Mapping[str, int]) -> list[Reading]:
+def candidates(heads: Mapping[str, int]) -> list[AlignmentSettings]:
     """Every head alone, the average of every layer, and of all; each at both steps, with and without null links."""
     single = [((name, head),) for name, count in heads.items() for head in range(count)]
     layers = [tuple((name, head) for head in range(count)) for name, count in heads.items() if count > 1]
     every = [tuple(each for layer in single for each in layer)] if len(heads) > 1 else []
     return [
-        Reading(chosen, step, end)
+        AlignmentSettings(chosen, step, end)
         for chosen in [*single, *layers, *every]
         for step in ("input", "output")
         for end in ("ignore", "null")
@@ -194,11 +196,11 @@ def candidates(heads: Mapping[str, int]) -> list[Reading]:
 
 
 def search(
-    model: Model, words: Words, gold: Sequence[Gold], batch_tokens: int
-) -> list[tuple[Reading, AlignmentScores]]:
+    model: Model, words: WordPairs, gold: Sequence[Gold], batch_tokens: int
+) -> list[tuple[AlignmentSettings, AlignmentScores]]:
     """Every candidate with its scores on pairs whose links are known, the best first."""
-    found: dict[Reading, list[Links]] = {}
-    for rows, maps in looks(model, words, batch_tokens):
+    found: dict[AlignmentSettings, list[Links]] = {}
+    for rows, maps in cross_attention_maps(model, words, batch_tokens):
         if not found:
             heads = {name: weights.shape[1] for name, weights in maps.items()}
             found = {reading: [frozenset()] * len(gold) for reading in candidates(heads)}

@@ -11,8 +11,8 @@ from types import FrameType
 
 import cyclopts
 
-from saccade.cli import align, evaluate, exchange, label, look, report, serve, train, translate
-from saccade.cli.program import UsageError, app, this_command
+from saccade.cli import align, evaluate, export, label, look, report, serve, train, translate
+from saccade.cli.app import UsageError, app, this_command
 from saccade.errors import SaccadeError
 
 COMMANDS = (
@@ -24,16 +24,16 @@ COMMANDS = (
     look,
     report,
     serve,
-    exchange,
+    export,
 )  # each adds its own when it is imported
 
 
-class Terminated(BaseException):
+class SigtermReceived(BaseException):
     """SIGTERM, where nothing is to be saved."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+    raise SigtermReceived
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), 1)
     except KeyboardInterrupt:
         return _fail(f"interrupted; to go on: {this_command()}", 130)
-    except Terminated:
+    except SigtermReceived:
         return _fail(f"terminated; to go on: {this_command()}", 143)
     except UnicodeEncodeError:
         return _fail("an argument is not valid UTF-8", 2)

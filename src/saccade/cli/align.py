@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from saccade.cli.program import Checkpoint, File, Json, UsageError, app, must_be_run, must_exist
+from saccade.cli.app import Checkpoint, File, Json, UsageError, app, must_be_run, must_exist
 
 if TYPE_CHECKING:
-    from saccade.align.attention import Reading
+    from saccade.align.attention import AlignmentSettings
     from saccade.api import Run
     from saccade.data.links import Gold, Links
 
@@ -18,8 +18,8 @@ align = cyclopts.App(name="align", help="Word alignments: from a run's attention
 app.command(align)
 
 Symmetrise = Literal["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
-Text = Annotated[str, File]
-Out = Annotated[str, Parameter(name=("--output", "-o"), allow_leading_hyphen=True)]
+TextFile = Annotated[str, File]
+OutputFile = Annotated[str, Parameter(name=("--output", "-o"), allow_leading_hyphen=True)]
 Base = Annotated[Literal["auto", "0", "1"], Parameter(help="Where words count from; auto: the file shows it.")]
 Numbers = Annotated[tuple[int, ...], Parameter(negative="", consume_multiple=True)]
 
@@ -28,9 +28,9 @@ Numbers = Annotated[tuple[int, ...], Parameter(negative="", consume_multiple=Tru
 def attention(
     run: str,
     *,
-    src: Text,
-    tgt: Text,
-    output: Out = "-",
+    src: TextFile,
+    tgt: TextFile,
+    output: OutputFile = "-",
     back: str = "",
     symmetrise: Symmetrise = "grow-diag-final-and",
     layer: Numbers = (),
@@ -68,9 +68,9 @@ def attention(
     for folder in (run, back):
         if folder:
             must_be_run(folder)
+    from saccade.aligners.symmetrize import SYMMETRIZE
     from saccade.api import load
-    from saccade.counting.symmetrise import SYMMETRISE
-    from saccade.data.links import pharaoh, turned
+    from saccade.data.links import pharaoh, transposed
 
     pairs = _pairs(src, tgt)
     flags = {"step": step, "end": end}
@@ -79,7 +79,7 @@ def attention(
     links = _aligned(loaded[0], pairs, readings[0])
     if back:
         others = _aligned(loaded[1], [(target, source) for source, target in pairs], readings[1])
-        links = [SYMMETRISE[symmetrise](one, turned(other)) for one, other in zip(links, others, strict=True)]
+        links = [SYMMETRIZE[symmetrise](one, transposed(other)) for one, other in zip(links, others, strict=True)]
     _write(map(pharaoh, links), output)
 
 
@@ -87,9 +87,9 @@ def attention(
 def search(
     run: str,
     *,
-    src: Text,
-    tgt: Text,
-    gold: Text,
+    src: TextFile,
+    tgt: TextFile,
+    gold: TextFile,
     base: Base = "auto",
     json_: Json = False,
     checkpoint: Checkpoint = "auto",
@@ -109,16 +109,18 @@ def search(
     """
     must_exist(src, tgt, gold)
     must_be_run(run)
-    from saccade.align.attention import Words
+    from saccade.align.attention import WordPairs
     from saccade.align.attention import search as search_readings
     from saccade.api import load
     from saccade.console import console
 
     pairs, loaded = _pairs(src, tgt), load(run, checkpoint)
     known = _links_of(gold, base, pairs)
-    found = search_readings(loaded.model, Words.of(loaded.codecs, pairs), known, loaded.recipe.decode.batch_tokens)
+    found = search_readings(loaded.model, WordPairs.of(loaded.codecs, pairs), known, loaded.recipe.decode.batch_tokens)
     best, scores = found[0]
-    loaded.folder.store_reading(best, {"aer": scores.aer, "pairs": len(pairs), "checkpoint": loaded.checkpoint.name})
+    loaded.folder.store_alignment_settings(
+        best, {"aer": scores.aer, "pairs": len(pairs), "checkpoint": loaded.checkpoint.name}
+    )
     if json_:
         print(json.dumps([reading.plain() | scores.plain() for reading, scores in found], indent=1))
         return
@@ -129,7 +131,7 @@ def search(
 
 @align.command
 def score(
-    *, gold: Text, system: Text, gold_base: Base = "auto", system_base: Base = "auto", json_: Json = False
+    *, gold: TextFile, system: TextFile, gold_base: Base = "auto", system_base: Base = "auto", json_: Json = False
 ) -> None:
     """Score links against gold ones: alignment error rate, precision, recall, F1, in per cent.
 
@@ -141,7 +143,7 @@ def score(
         Links to score.
     """
     must_exist(gold, system)
-    from saccade.measures.alignment import score_alignments
+    from saccade.metrics.alignment import score_alignments
 
     wanted = _links_of(gold, gold_base)
     found = [each.possible for each in _links_of(system, system_base)]
@@ -160,9 +162,9 @@ def score(
 @align.command
 def count(
     *,
-    src: Text,
-    tgt: Text,
-    output: Out = "-",
+    src: TextFile,
+    tgt: TextFile,
+    output: OutputFile = "-",
     symmetrise: Symmetrise | Literal["forward", "backward", "graded"] = "grow-diag-final-and",
 ) -> None:
     """Link words by counting which occur together (IBM Model 1, then an HMM), learned on the two files themselves.
@@ -180,11 +182,11 @@ def count(
         that only one of them has marked as possible (1p2), which is the best guide for training.
     """
     must_exist(src, tgt)
+    from saccade.aligners.statistical import align as align_one_way
+    from saccade.aligners.statistical import align_both_ways
+    from saccade.aligners.symmetrize import SYMMETRIZE, graded
     from saccade.console import console
-    from saccade.counting.statistical import align as align_one_way
-    from saccade.counting.statistical import align_both_ways
-    from saccade.counting.symmetrise import SYMMETRISE, graded
-    from saccade.data.links import marked, pharaoh, turned
+    from saccade.data.links import marked, pharaoh, transposed
 
     pairs, screen = _pairs(src, tgt), console()
     sources, targets = [s.lower().split() for s, _ in pairs], [t.lower().split() for _, t in pairs]
@@ -195,11 +197,11 @@ def count(
     if symmetrise == "forward":
         _write(map(pharaoh, align_one_way(sources, targets, report=say)), output)
     elif symmetrise == "backward":
-        _write((pharaoh(turned(links)) for links in align_one_way(targets, sources, report=say)), output)
+        _write((pharaoh(transposed(links)) for links in align_one_way(targets, sources, report=say)), output)
     elif symmetrise == "graded":
         _write((marked(graded(*both)) for both in align_both_ways(sources, targets, say)), output)
     else:
-        _write((pharaoh(SYMMETRISE[symmetrise](*both)) for both in align_both_ways(sources, targets, say)), output)
+        _write((pharaoh(SYMMETRIZE[symmetrise](*both)) for both in align_both_ways(sources, targets, say)), output)
 
 
 # ── what the commands share ───────────────────────────────────────────────────────────────────────
@@ -207,7 +209,7 @@ def count(
 
 def _pairs(src: str, tgt: str) -> list[tuple[str, str]]:
     from saccade.lines import file_lines
-    from saccade.measures.pairs import paired
+    from saccade.metrics.pairs import paired
 
     return paired([*file_lines(src)], [*file_lines(tgt)], src, tgt)
 
@@ -226,16 +228,16 @@ def _links_of(name: str, base: str, pairs: Sequence[tuple[str, str]] | None = No
     return found
 
 
-def _reading(run: "Run", layers: Sequence[int], heads: Sequence[int], flags: dict[str, str]) -> "Reading":
+def _reading(run: "Run", layers: Sequence[int], heads: Sequence[int], flags: dict[str, str]) -> "AlignmentSettings":
     from dataclasses import replace
 
-    from saccade.align.attention import chosen
+    from saccade.align.attention import with_heads
 
-    base = chosen(run.model, run.reading, layers, heads) if layers or heads else run.reading
+    base = with_heads(run.model, run.alignment_settings, layers, heads) if layers or heads else run.alignment_settings
     return replace(base, **{name: value for name, value in flags.items() if value})
 
 
-def _aligned(run: "Run", pairs: Sequence[tuple[str, str]], reading: "Reading") -> "list[Links]":
+def _aligned(run: "Run", pairs: Sequence[tuple[str, str]], reading: "AlignmentSettings") -> "list[Links]":
     from saccade.console import track
 
     links = dict(track(run.aligned(pairs, reading), len(pairs), "aligning"))

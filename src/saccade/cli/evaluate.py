@@ -3,8 +3,8 @@
 import json
 from typing import Annotated, Any
 
+from saccade.cli.app import Checkpoint, File, Json, UsageError, app, must_be_run, must_exist
 from saccade.cli.flags import SearchFlags
-from saccade.cli.program import Checkpoint, File, Json, UsageError, app, must_be_run, must_exist
 
 
 @app.command
@@ -51,12 +51,12 @@ def evaluate(
     from saccade.lines import file_lines
 
     if hyp:
-        from saccade.measures.translation import score
+        from saccade.metrics.translation import score
 
         figures = score(list(file_lines(hyp)), list(file_lines(ref))).plain()
     else:
         from saccade.api import load
-        from saccade.measures.pairs import paired
+        from saccade.metrics.pairs import paired
 
         loaded = load(run, checkpoint)
         _check_flags(loaded.task.writes, bool(src) or search != SearchFlags(), bool(labels))
@@ -92,7 +92,7 @@ def _readable(figures: dict[str, Any]) -> list[str]:
 def _readable_labels(figures: dict[str, Any]) -> list[str]:
     import numpy as np
 
-    from saccade.measures.labels import Confusion
+    from saccade.metrics.labels import Confusion
 
     each = figures["per_label"]
     width = max(len("label"), *map(len, each))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from saccade.cli.program import UsageError
+from saccade.cli.app import UsageError
 
 if TYPE_CHECKING:
     from saccade.decode.engine import DecodeConfig
@@ -33,14 +33,14 @@ class SearchFlags:
             raise UsageError(f"--best {best} outputs cannot come out of --beam {self.beam}")
 
     def settings(
-        self, base: "DecodeConfig", sample: dict[str, Any] | None = None, best: int = 1, text_only: bool | None = None
+        self, base: "DecodeConfig", sample: dict[str, Any] | None = None, best: int = 1, scores: bool | None = None
     ) -> "DecodeConfig":
         from saccade.decode.engine import search_settings
 
         given = {"size": self.beam, "length_penalty": self.length_penalty, "best": best if best > 1 else None}
         beam = {key: value for key, value in given.items() if value is not None}
         search = {"kind": "sample", **sample} if sample is not None else {"kind": "beam", **beam} if beam else None
-        changes = {"search": search, "ratio": self.ratio, "text_only": text_only}
+        changes = {"search": search, "ratio": self.ratio, "scores": scores}
         return search_settings(base, {key: value for key, value in changes.items() if value is not None})
 
 

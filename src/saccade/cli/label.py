@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from saccade.cli.program import Checkpoint, File, Json, UsageError, app, must_be_run, must_exist
+from saccade.cli.app import Checkpoint, File, Json, UsageError, app, must_be_run, must_exist
 
 if TYPE_CHECKING:
     from saccade.api import Run
 
-Output = Annotated[str, Parameter(name=("--output", "-o"), allow_leading_hyphen=True)]
+OutputPath = Annotated[str, Parameter(name=("--output", "-o"), allow_leading_hyphen=True)]
 
 
 @app.command
@@ -21,7 +21,7 @@ def tag(
     file: Annotated[str, File] = "-",
     /,
     *,
-    output: Output = "-",
+    output: OutputPath = "-",
     columns: Annotated[bool, Parameter(negative="")] = False,
     json_: Json = False,
     checkpoint: Checkpoint = "auto",
@@ -60,7 +60,7 @@ def classify(
     file: Annotated[str, File] = "-",
     /,
     *,
-    output: Output = "-",
+    output: OutputPath = "-",
     json_: Json = False,
     checkpoint: Checkpoint = "auto",
 ) -> None:
@@ -106,10 +106,10 @@ def _write(output: str, lines: Iterator[str]) -> None:
 
 
 def _tagged(loaded: "Run", file: str, columns: bool, json_: bool) -> Iterator[str]:
-    from saccade.lines import SERIES_GROUP, grouped, in_groups, series
+    from saccade.lines import SERIES_PER_GROUP, grouped, in_groups, series
 
     if loaded.reads_frames:
-        for group in in_groups(series(file, loaded.codecs.source.size), SERIES_GROUP):
+        for group in in_groups(series(file, loaded.codecs.source.size), SERIES_PER_GROUP):
             for (name, _), labels in zip(group, loaded.tag([frames for _, frames in group]), strict=True):
                 yield from [_json({"name": name, "labels": labels})] if json_ else _stretches(name, labels)
         return
@@ -125,16 +125,16 @@ def _tagged(loaded: "Run", file: str, columns: bool, json_: bool) -> Iterator[st
 
 
 def _stretches(name: str, labels: Sequence[str]) -> Iterator[str]:
-    from saccade.tasks.labelling import runs
+    from saccade.tasks.labeling import runs
 
     return (f"{name}\t{first}\t{end}\t{label}" for label, first, end in runs(labels))
 
 
 def _classified(loaded: "Run", file: str, json_: bool) -> Iterator[str]:
-    from saccade.lines import SERIES_GROUP, grouped, in_groups, series
+    from saccade.lines import SERIES_PER_GROUP, grouped, in_groups, series
 
     if loaded.reads_frames:
-        for group in in_groups(series(file, loaded.codecs.source.size), SERIES_GROUP):
+        for group in in_groups(series(file, loaded.codecs.source.size), SERIES_PER_GROUP):
             likely = loaded.probabilities([frames for _, frames in group])
             for (name, _), each in zip(group, likely, strict=True):
                 yield _json({"name": name, **_chosen(each)}) if json_ else f"{name}\t{_chosen(each)['label']}"

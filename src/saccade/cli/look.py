@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from saccade.cli.program import (
+from saccade.cli.app import (
     Checkpoint,
     File,
     Json,
@@ -69,11 +69,11 @@ def check(recipe: str, /, *, sets: Sets = (), json_: Json = False) -> int:
     """
     must_be_recipe(recipe, sets)
     from saccade.data.check import check
-    from saccade.data.sources import Nothing
+    from saccade.data.sources import NoSource
     from saccade.recipe import read_recipe, sources_of, task_of
 
     recipe_ = read_recipe(recipe, sets).config
-    splits = {name: source for name, source in sources_of(recipe_).items() if not isinstance(source, Nothing)}
+    splits = {name: source for name, source in sources_of(recipe_).items() if not isinstance(source, NoSource)}
     labels = not task_of(recipe_).writes
     report = check(splits, longest=recipe_.data.longest, labels=labels)
     if json_:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from saccade.cli.program import Checkpoint, app, must_be_run
+from saccade.cli.app import Checkpoint, app, must_be_run
 
 if TYPE_CHECKING:
     from saccade.api import Run
     from saccade.recipe import Recipe
     from saccade.runs.folder import RunFolder
-    from saccade.view.findings import Findings
-    from saccade.view.history import Validated
+    from saccade.view.findings import Evaluation
+    from saccade.view.history import ValidationRecord
     from saccade.view.maps import AttentionMaps
 
 
@@ -50,7 +50,7 @@ def draw_report(path: Path, output: Path | None = None, checkpoint: str = "auto"
     from saccade.recipe import task_of
     from saccade.runs.folder import RunFolder
     from saccade.view.history import being_trained, read_history
-    from saccade.view.report import NAME, Facts, write_report
+    from saccade.view.report import REPORT_FILE, ReportData, write_report
 
     folder = RunFolder(path)
     recipe, history = folder.config(), read_history(folder)
@@ -60,21 +60,21 @@ def draw_report(path: Path, output: Path | None = None, checkpoint: str = "auto"
     manifest = {} if run is None else _manifest(run)
     findings, unjudged = (None, NOT_BEGUN) if run is None else _findings(run, manifest, quick)
     maps, unseen = ([], NOT_BEGUN) if run is None else _maps(run, history.at(manifest["step"]))
-    facts = Facts(
+    facts = ReportData(
         run=folder,
         recipe=recipe,
         history=history,
         checkpoint=None if run is None else run.checkpoint.name,
         manifest=manifest,
         parameters=None if codecs is None else _parameters(folder, recipe, codecs),
-        sizes="" if codecs is None else task_of(recipe).told(codecs),
+        sizes="" if codecs is None else task_of(recipe).describe(codecs),
         training=being_trained(folder),
         findings=findings,
         unjudged=unjudged,
         maps=maps,
         unseen=unseen,
     )
-    return write_report(facts, output or path / NAME)
+    return write_report(facts, output or path / REPORT_FILE)
 
 
 NOT_BEGUN = "This needs a finished checkpoint, and there is none yet."
@@ -99,14 +99,14 @@ def _parameters(folder: "RunFolder", recipe: "Recipe", codecs: Any) -> int:
         return sum(each.numel() for each in folder.model(recipe, codecs).parameters())
 
 
-def _findings(run: "Run", manifest: dict[str, Any], quick: bool) -> tuple["Findings | None", str]:
+def _findings(run: "Run", manifest: dict[str, Any], quick: bool) -> tuple["Evaluation | None", str]:
     """What was found on the test data before, or is found now; or why there is nothing."""
     from saccade.console import console, program
     from saccade.errors import SaccadeError
-    from saccade.view.findings import STORED, key_of, store, stored
+    from saccade.view.findings import EVALUATION_FILE, cache_evaluation, cache_key, cached_evaluation
 
-    key = key_of(run.folder, run.recipe, manifest)
-    findings = stored(run.folder, key)
+    key = cache_key(run.folder, run.recipe, manifest)
+    findings = cached_evaluation(run.folder, key)
     if findings is not None:
         return findings, ""
     if quick:
@@ -118,30 +118,30 @@ def _findings(run: "Run", manifest: dict[str, Any], quick: bool) -> tuple["Findi
         console().print(f"warning: without scores of test data: {error}", markup=False)
         return None, f"There are no scores of test data: {error}"
     try:
-        store(run.folder, key, findings)
+        cache_evaluation(run.folder, key, findings)
     except OSError as error:
-        console().print(f"warning: {STORED} is not kept: {error.strerror}", markup=False)
+        console().print(f"warning: {EVALUATION_FILE} is not kept: {error.strerror}", markup=False)
     return findings, ""
 
 
-def _judged(run: "Run") -> "Findings":
+def _judged(run: "Run") -> "Evaluation":
     """Let the run loose on its test data."""
     from saccade.console import track
     from saccade.decode.engine import in_order
-    from saccade.tasks.labelling import Labelling
-    from saccade.view.findings import judge_labels, judge_translations, rows_to_judge, split_of
+    from saccade.tasks.labeling import Labeling
+    from saccade.view.findings import evaluate_labels, evaluate_translations, evaluation_rows, evaluation_split
 
-    split, rows, task = split_of(run.recipe), rows_to_judge(run.folder, run.recipe), run.task
-    if isinstance(task, Labelling):
-        known = task.known(rows, run.codecs, run.recipe.data.skip_bad)
-        found = task.found(run.model, run.codecs, known, run.recipe.data.longest, run.recipe.decode.batch_tokens)
-        return judge_labels(split, task, known, found, run.codecs.source)
-    outputs = run.engine.find([row.source for row in rows], run.recipe.decode)
+    split, rows, task = evaluation_split(run.recipe), evaluation_rows(run.folder, run.recipe), run.task
+    if isinstance(task, Labeling):
+        known = task.drop_unknown_labels(rows, run.codecs, run.recipe.data.skip_bad)
+        found = task.predict(run.model, run.codecs, known, run.recipe.data.longest, run.recipe.decode.batch_tokens)
+        return evaluate_labels(split, task, known, found, run.codecs.source)
+    outputs = run.engine.generate([row.source for row in rows], run.recipe.decode)
     texts = [best[0].text for best in in_order(track(outputs, len(rows), "translating"))]
-    return judge_translations(split, rows, texts, run.codecs.source)
+    return evaluate_translations(split, rows, texts, run.codecs.source)
 
 
-def _maps(run: "Run", validated: "Validated | None") -> tuple[list["AttentionMaps"], str]:
+def _maps(run: "Run", validated: "ValidationRecord | None") -> tuple[list["AttentionMaps"], str]:
     """Attention over what the checkpoint wrote for the samples of its validation; or why there is none."""
     if not run.task.writes:
         return [], "Attention can be shown of runs that translate only; this one says labels."

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from cyclopts.config import Env
 
-from saccade.cli.program import UsageError, app, must_be_run
-from saccade.serve.pairs import typed
-from saccade.serve.settings import DEFAULTS, Settings
+from saccade.cli.app import UsageError, app, must_be_run
+from saccade.serve.language_pairs import parse_run_argument
+from saccade.serve.settings import DEFAULT_SETTINGS, Settings
 
-KEY = "SACCADE_API_KEY"
+API_KEY_VARIABLE = "SACCADE_API_KEY"
 
 
 @app.command(config=Env("SACCADE_", command=False))
-def serve(*runs: str, settings: Settings = DEFAULTS) -> None:
+def serve(*runs: str, settings: Settings = DEFAULT_SETTINGS) -> None:
     """Serve translators: a page, the LibreTranslate API and one that says more. Any option may be an environment
     variable, such as SACCADE_PORT.
 
@@ -26,14 +26,14 @@ def serve(*runs: str, settings: Settings = DEFAULTS) -> None:
     if not runs:
         raise UsageError("serve needs a run: saccade serve RUN")
     for argument in runs:
-        must_be_run(typed(argument)[1])
+        must_be_run(parse_run_argument(argument)[1])
     keys = _keys(settings.api_keys)
     if not _is_local(settings.host) and not keys and not settings.insecure:
         raise UsageError(
             f"--host {settings.host}: others could reach this; give keys with --api-keys FILE, or say --insecure"
         )
     try:
-        from saccade.serve.run import serve as run_server
+        from saccade.serve.server import serve as run_server
     except ImportError as error:
         raise UsageError(f"serve needs more packages ({error.name}): pip install 'saccade[serve]'") from None
     run_server(runs, settings, keys)
@@ -48,7 +48,7 @@ def _is_local(host: str) -> bool:
 
 def _keys(file: str) -> list[str]:
     """From a file or the environment: what stands in a command line can be seen by everyone on the machine."""
-    keys = [os.environ[KEY]] if os.environ.get(KEY) else []
+    keys = [os.environ[API_KEY_VARIABLE]] if os.environ.get(API_KEY_VARIABLE) else []
     if file:
         try:
             lines = Path(file).read_text("utf-8").splitlines()

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from saccade.cli.program import Sets, UsageError, app, must_be_recipe, this_command
+from saccade.cli.app import Sets, UsageError, app, must_be_recipe, this_command
 from saccade.cli.report import draw_report
 
 
@@ -41,13 +41,13 @@ def train(
     from saccade.training.dry_run import dry_run as try_out
     from saccade.training.loop import train as run_training
     from saccade.training.progress import ConsoleReporter, Silent
-    from saccade.training.ranks import leads, several
+    from saccade.training.ranks import is_distributed, is_main_process
     from saccade.training.signals import Interrupted
 
     recipe_ = read_recipe(recipe, sets).config
     folder = Path(run or Path("runs") / Path(recipe).stem)
-    report = ConsoleReporter() if leads() else Silent()
-    if dry_run and several():
+    report = ConsoleReporter() if is_main_process() else Silent()
+    if dry_run and is_distributed():
         raise UsageError("--dry-run: looks at one process; run it without torchrun")
     if dry_run:
         print("\n".join(try_out(recipe_, folder, report).lines()))
@@ -55,14 +55,14 @@ def train(
     try:
         run_training(recipe_, folder, report, allow_change=allow_change)
     except Interrupted as stopped:
-        how = "the same torchrun command" if several() else this_command()
+        how = "the same torchrun command" if is_distributed() else this_command()
         report.say(f"Saved step {stopped.step:,}. Continue with: {how}")
-        return _end(128 + stopped.number, several())
-    if leads():
+        return _end(128 + stopped.number, is_distributed())
+    if is_main_process():
         report.say(_draw(folder))
         command = task_of(recipe_).command
         report.say(f"{command.capitalize()} with: {program()} {command} {shlex.quote(str(folder))} FILE")
-    return _end(0, several())
+    return _end(0, is_distributed())
 
 
 def _end(code: int, at_once: bool) -> int:

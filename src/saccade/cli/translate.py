@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from saccade.cli.flags import SampleFlags, SearchFlags
-from saccade.cli.program import (
+from saccade.cli.app import (
     Checkpoint,
     EngineName,
     File,
@@ -23,12 +22,13 @@ from saccade.cli.program import (
     must_be_run,
     must_exist,
 )
+from saccade.cli.flags import SampleFlags, SearchFlags
 from saccade.errors import DataError
 
 if TYPE_CHECKING:
     from saccade.api import Run
     from saccade.decode.engine import Output
-    from saccade.formats.engines import Chosen
+    from saccade.formats.engines import ChosenEngine
 
 
 @app.command
@@ -87,22 +87,22 @@ def translate(
     _check_files(file, output, alignments)
     wanted = _engine(engine, quantization, bool(alignments))
 
-    from saccade.formats.engines import Wish, choose
+    from saccade.formats.engines import EngineRequest, choose
     from saccade.lines import output as open_output
 
     loaded = _Loaded(run, checkpoint)
-    wish = Wish(
+    wish = EngineRequest(
         run=Path(run),
         checkpoint=checkpoint,
         load=loaded,
-        settle=lambda decode: search.settings(decode, draws, best, text_only=not json_),
+        decode_settings=lambda decode: search.settings(decode, draws, best, scores=json_),
         forced=bool(prefix or prefixes),
         quantization=quantization or "float32",
         say=lambda text: print(text, file=sys.stderr),
     )
     chosen = choose(wanted, wish)  # a damaged run, or one for labels, must not empty the output file first
     if alignments:
-        _ = loaded().reading
+        _ = loaded().alignment_settings
     with ExitStack() as stack:
         out = stack.enter_context(open_output(output))
         linked = stack.enter_context(open_output(alignments)) if alignments else None
@@ -115,7 +115,9 @@ def translate(
                     print(links, file=linked, flush=True)
 
 
-def _found(chosen: "Chosen", file: str, prefix: str, prefixes: str) -> "Iterator[Iterable[tuple[str, list[Output]]]]":
+def _found(
+    chosen: "ChosenEngine", file: str, prefix: str, prefixes: str
+) -> "Iterator[Iterable[tuple[str, list[Output]]]]":
     """The lines of a file and their outputs, in groups."""
     from saccade.decode.engine import in_order
     from saccade.lines import file_lines, grouped
@@ -126,7 +128,7 @@ def _found(chosen: "Chosen", file: str, prefix: str, prefixes: str) -> "Iterator
         begins = list(itertools.islice(forced, len(lines))) if forced else [prefix] * len(lines)
         if len(begins) < len(lines):
             raise DataError(f"{prefixes}: has fewer lines than {file}")
-        yield zip(lines, in_order(chosen.engine.find(lines, chosen.decode, begins, done)), strict=True)
+        yield zip(lines, in_order(chosen.engine.generate(lines, chosen.decode, begins, done)), strict=True)
         done += len(lines)
 
 

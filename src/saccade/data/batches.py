@@ -15,14 +15,14 @@ from saccade.shapes import Float, Ids, Keep
 
 
 @dataclass(frozen=True)
-class Side:
+class Padded:
     """One side of a batch: ids [B T] or frames [B T F], and which of them are real (None: all)."""
 
     values: Ids | Float[Tensor, "B T F"]
     keep: Keep | None
 
     @classmethod
-    def of(cls, rows: Sequence[np.ndarray]) -> "Side":
+    def of(cls, rows: Sequence[np.ndarray]) -> "Padded":
         """Rows of ids [T] or of frames [T F], padded on the right."""
         lengths = [len(row) for row in rows]
         longest = max(lengths, default=0)
@@ -41,19 +41,19 @@ class Side:
         rows, places = self.values.shape[:2]
         return np.full(rows, places) if self.keep is None else self.keep.sum(1).numpy()
 
-    def part(self, first: int, end: int) -> "Side":
+    def rows(self, first: int, end: int) -> "Padded":
         """Some rows, cut to the longest of them."""
         longest = int(self.lengths[first:end].max(initial=0))
         keep = None if self.keep is None else self.keep[first:end, :longest]
         whole = keep is None or bool(keep.all())
-        return Side(self.values[first:end, :longest].contiguous(), None if whole else keep)
+        return Padded(self.values[first:end, :longest].contiguous(), None if whole else keep)
 
-    def twice(self) -> "Side":
+    def repeated(self) -> "Padded":
         """All rows, and then once more."""
-        return Side(torch.cat([self.values] * 2), None if self.keep is None else torch.cat([self.keep] * 2))
+        return Padded(torch.cat([self.values] * 2), None if self.keep is None else torch.cat([self.keep] * 2))
 
-    def to(self, device: torch.device) -> "Side":
-        return Side(self.values.to(device), None if self.keep is None else self.keep.to(device))
+    def to(self, device: torch.device) -> "Padded":
+        return Padded(self.values.to(device), None if self.keep is None else self.keep.to(device))
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Batch:
     `outputs` with `</s>` last. Where there is none: `outputs` are labels, `keep` says which places have one."""
 
     rows: tuple[int, ...]  # of the corpus, for messages
-    source: Side
-    inputs: Side | None
-    outputs: Side
+    source: Padded
+    inputs: Padded | None
+    outputs: Padded
     links: Float[Tensor, "B T S"] | None = None  # how much each output belongs to each place of the source, if known
     idle: bool = False  # of no share: gone through because all ranks go together, and counted as nothing
 
@@ -73,24 +73,24 @@ class Batch:
         links = None if self.links is None else self.links.to(device)
         return replace(self, source=self.source.to(device), inputs=inputs, outputs=self.outputs.to(device), links=links)
 
-    def twice(self) -> "Batch":
+    def repeated(self) -> "Batch":
         """All rows, and then once more."""
-        inputs = None if self.inputs is None else self.inputs.twice()
+        inputs = None if self.inputs is None else self.inputs.repeated()
         links = None if self.links is None else torch.cat([self.links] * 2)
-        source, outputs = self.source.twice(), self.outputs.twice()
+        source, outputs = self.source.repeated(), self.outputs.repeated()
         return replace(self, rows=self.rows * 2, source=source, inputs=inputs, outputs=outputs, links=links)
 
-    def cut(self, count: int) -> "list[Batch]":
+    def split(self, count: int) -> "list[Batch]":
         """At most `count` batches of neighbouring rows with about equal lengths in all, each as wide as it needs."""
         lengths = self.source.lengths + (self.inputs.lengths if self.inputs else 0)
         return [self._rows(first, end) for first, end in pairwise(_even_cuts(lengths, count)) if end > first]
 
     def _rows(self, first: int, end: int) -> "Batch":
-        source, outputs = self.source.part(first, end), self.outputs.part(first, end)
+        source, outputs = self.source.rows(first, end), self.outputs.rows(first, end)
         links = self.links
         if links is not None:
             links = links[first:end, : outputs.values.shape[1], : source.values.shape[1]]
-        inputs = None if self.inputs is None else self.inputs.part(first, end)
+        inputs = None if self.inputs is None else self.inputs.rows(first, end)
         return replace(self, rows=self.rows[first:end], source=source, inputs=inputs, outputs=outputs, links=links)
 
     @property
@@ -117,11 +117,11 @@ class Batch:
         return _places(self.source) + (_places(self.outputs) if self.inputs else 0)
 
 
-def _places(side: Side) -> int:
+def _places(side: Padded) -> int:
     return side.values.shape[0] * side.values.shape[1]
 
 
-def _real(side: Side) -> int:
+def _real(side: Padded) -> int:
     return _places(side) if side.keep is None else int(side.keep.sum())
 
 
@@ -141,47 +141,47 @@ def _nearest(ends: np.ndarray, wanted: float) -> int:
 # ── how rows become a batch ───────────────────────────────────────────────────────────────────────
 
 
-class Layout(Protocol):
+class Collate(Protocol):
     """How rows of a corpus are laid out as a batch; `beside` is how many symbols stand beside a row."""
 
-    beside: int
+    extra_tokens: int
 
     def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch: ...
 
 
-class Written:
+class CollatePairs:
     """For a decoder that writes the target: both sides end, and what is read of the target begins."""
 
-    beside: int = 1
+    extra_tokens: int = 1
 
     def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
         return Batch(
             tuple(rows),
-            Side.of([np.append(source, END) for source in sources]),
-            Side.of([np.concatenate([[START], target]) for target in targets]),
-            Side.of([np.append(target, END) for target in targets]),
+            Padded.of([np.append(source, END) for source in sources]),
+            Padded.of([np.concatenate([[START], target]) for target in targets]),
+            Padded.of([np.append(target, END) for target in targets]),
         )
 
 
-WRITTEN = Written()
+COLLATE_PAIRS = CollatePairs()
 NO_LABEL = -1
 
 
-class Labelled:
+class CollateLabels:
     """For a head that reads the encoder: the source as it is, and a label for each of its places or one for all.
     NO_LABEL is no label."""
 
-    beside: int = 0
+    extra_tokens: int = 0
 
     def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
-        labels = Side.of(targets)
+        labels = Padded.of(targets)
         there = labels.values != NO_LABEL
         keep = there if labels.keep is None else there & labels.keep
-        outputs = Side(labels.values.clamp(min=0), None if bool(keep.all()) else keep)
-        return Batch(tuple(rows), Side.of(sources), None, outputs)
+        outputs = Padded(labels.values.clamp(min=0), None if bool(keep.all()) else keep)
+        return Batch(tuple(rows), Padded.of(sources), None, outputs)
 
 
-LABELLED = Labelled()
+COLLATE_LABELS = CollateLabels()
 
 
 # ── the corpus ────────────────────────────────────────────────────────────────────────────────────
@@ -196,14 +196,14 @@ class Corpus:
         self,
         sources: Sequence[Sequence[int] | np.ndarray],
         targets: Sequence[Sequence[int] | np.ndarray],
-        layout: Layout = WRITTEN,
+        collate: Collate = COLLATE_PAIRS,
         links: Sequence[np.ndarray] | None = None,
     ):
         self._source, self.source_lengths = _flat(sources)
         self._target, self.target_lengths = _flat(targets)
         self._source_at = np.concatenate([[0], np.cumsum(self.source_lengths)])
         self._target_at = np.concatenate([[0], np.cumsum(self.target_lengths)])
-        self.layout = layout
+        self.collate = collate
         self.links = links
 
     def __len__(self) -> int:
@@ -211,17 +211,17 @@ class Corpus:
 
     def target_tokens_of(self, rows: np.ndarray) -> int:
         """What a batch of these rows would count, without making it."""
-        return sum(int((self.target(row) != NO_LABEL).sum()) + self.layout.beside for row in rows.tolist())
+        return sum(int((self.target(row) != NO_LABEL).sum()) + self.collate.extra_tokens for row in rows.tolist())
 
     @property
     def places(self) -> np.ndarray:
         """How many places each row takes on its longer side."""
-        return np.maximum(self.source_lengths, self.target_lengths) + self.layout.beside
+        return np.maximum(self.source_lengths, self.target_lengths) + self.collate.extra_tokens
 
     @property
     def target_tokens(self) -> int:
         """Of all batches of an epoch."""
-        return int((self._target != NO_LABEL).sum()) + self.layout.beside * len(self)
+        return int((self._target != NO_LABEL).sum()) + self.collate.extra_tokens * len(self)
 
     def source(self, row: int) -> np.ndarray:
         return self._source[self._source_at[row] : self._source_at[row + 1]]
@@ -230,7 +230,7 @@ class Corpus:
         return self._target[self._target_at[row] : self._target_at[row + 1]]
 
     def batch(self, rows: Sequence[int]) -> Batch:
-        batch = self.layout(rows, [self.source(row) for row in rows], [self.target(row) for row in rows])
+        batch = self.collate(rows, [self.source(row) for row in rows], [self.target(row) for row in rows])
         if self.links is None:
             return batch
         places = batch.outputs.values.shape[1], batch.source.values.shape[1]
@@ -276,7 +276,7 @@ def epoch_batches(corpus: Corpus, tokens: int, seed: int, epoch: int) -> list[np
 
 
 @dataclass(frozen=True)
-class Position:
+class SamplerState:
     """Where training stands: the next batch is number `batch` of `epoch`."""
 
     epoch: int = 0
@@ -284,7 +284,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Share:
+class Shard:
     """What one of several ranks takes of each batch: number `rank` of `count` parts."""
 
     rank: int = 0
@@ -292,7 +292,7 @@ class Share:
 
     def of(self, corpus: Corpus, rows: np.ndarray) -> np.ndarray:
         """Neighbours in length stay together, and the parts have about equal lengths in all."""
-        longer = np.maximum(corpus.source_lengths[rows], corpus.target_lengths[rows]) + corpus.layout.beside
+        longer = np.maximum(corpus.source_lengths[rows], corpus.target_lengths[rows]) + corpus.collate.extra_tokens
         cuts = _even_cuts(longer, self.count)
         return rows[cuts[self.rank] : cuts[self.rank + 1]]
 
@@ -302,12 +302,12 @@ class Share:
         return corpus.batch(mine.tolist()) if len(mine) else replace(corpus.batch(rows[:1].tolist()), idle=True)
 
 
-ALL = Share()
+WHOLE_BATCH = Shard()
 
 
 def updates(
-    corpus: Corpus, batch_tokens: int, update_tokens: int, seed: int, start: Position, share: Share = ALL
-) -> Iterator[tuple[list[Batch], Position]]:
+    corpus: Corpus, batch_tokens: int, update_tokens: int, seed: int, start: SamplerState, share: Shard = WHOLE_BATCH
+) -> Iterator[tuple[list[Batch], SamplerState]]:
     """For ever: a share of the batches of one update (which have at least `update_tokens` target tokens, or what the
     epoch still has), and the position after it. Which rows an update has does not depend on how they are shared."""
     epoch, first = start.epoch, start.batch
@@ -320,5 +320,5 @@ def updates(
                 batches.append(share.batch(corpus, plan[first]))
                 tokens += corpus.target_tokens_of(plan[first])
                 first += 1
-            yield batches, Position(epoch, first) if first < len(plan) else Position(epoch + 1, 0)
+            yield batches, SamplerState(epoch, first) if first < len(plan) else SamplerState(epoch + 1, 0)
         epoch, first = epoch + 1, 0

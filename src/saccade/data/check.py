@@ -10,14 +10,14 @@ import numpy as np
 
 from saccade.data.check_labels import (
     Finding,
-    Labels,
+    FindingCounter,
+    LabelCounts,
+    LabelTally,
     Lengths,
-    Noted,
     SeriesReading,
     SeriesReport,
-    Tally,
     digest,
-    faults_noted,
+    fault_counter,
     finding_lines,
     histogram_lines,
     label_lines,
@@ -31,7 +31,7 @@ from saccade.data.sources.rows import Fault, Frames, Pair, Source, Tagged
 from saccade.data.sources.series import shared_groups
 from saccade.errors import DataError
 
-__all__ = ["Finding", "Labels", "Lengths", "Report", "SeriesReport", "SplitReport", "check"]
+__all__ = ["Finding", "LabelCounts", "Lengths", "Report", "SeriesReport", "SplitReport", "check"]
 
 SIDES = ("source", "target")
 _PLACES_SHOWN = 3
@@ -56,7 +56,7 @@ class SplitReport:
     sources_in_train: Finding
     pairs_in_train: Finding
     unknown_characters: dict[str, dict[str, int]]
-    labels: Labels | None = None
+    labels: LabelCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +104,10 @@ class _Reading:
 
     def __init__(self, longest: int, labels: bool):
         self.longest = longest
-        self.tally = Tally() if labels else None
-        self.faults = faults_noted()
-        self.empty = Noted()
-        self.too_long = Noted()
+        self.tally = LabelTally() if labels else None
+        self.faults = fault_counter()
+        self.empty = FindingCounter()
+        self.too_long = FindingCounter()
         self.words = {side: array("I") for side in SIDES}
         self.characters = {side: array("I") for side in SIDES}
         self.alphabets: dict[str, Counter[str]] = {side: Counter() for side in SIDES}
@@ -118,7 +118,7 @@ class _Reading:
         self.line_of = array("I")
 
     def take(self, row: Pair | Tagged) -> None:
-        name, _, line = row.place.rpartition(":")
+        name, _, line = row.location.rpartition(":")
         self.file_of.append(self.file_names.setdefault(name, len(self.file_names)))
         self.line_of.append(int(line))
         source, target = _text(row.source), _text(row.target)
@@ -126,7 +126,7 @@ class _Reading:
         self.pair_hashes.append(digest(f"{source}\n{target}".encode()))
         self._measure("source", source, row.source)
         self._measure("target", target, row.target)
-        self._note(row.place, {"source": source, "target": target})
+        self._note(row.location, {"source": source, "target": target})
         if self.tally:
             self.tally.take(row)
 
@@ -154,7 +154,7 @@ def _text(side: str | tuple[str, ...]) -> str:
 
 def _read(source: Source, longest: int, labels: bool = False) -> _Reading | SeriesReading:
     reading: _Reading | SeriesReading | None = None
-    faults = faults_noted()
+    faults = fault_counter()
     try:
         for row in source.rows():
             if isinstance(row, Fault):

@@ -18,7 +18,7 @@ _GROUPS_SHOWN = 20
 _LABEL_WIDTH = 13, 40
 _BAR_WIDTH = 30
 
-Place = Callable[[int], str]
+LocationOf = Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class LabelCounts:
     """How often each label stands in a split, the most frequent first; how many steps have none; what train lacks."""
 
     counts: dict[str, int]
@@ -59,7 +59,7 @@ class SeriesReport:
     width: int
     faults: Finding
     lengths: Lengths
-    labels: Labels
+    labels: LabelCounts
     groups: dict[str, int]
     too_long: Finding
     other_width: Finding
@@ -67,7 +67,7 @@ class SeriesReport:
     series_in_train: Finding
 
 
-class Noted:
+class FindingCounter:
     """A count, and the first few lines that say where and why."""
 
     def __init__(self, shown: int = _PLACES_SHOWN):
@@ -84,8 +84,8 @@ class Noted:
         return Finding(self.count, self.first)
 
 
-def faults_noted() -> Noted:
-    return Noted(_FAULTS_SHOWN)
+def fault_counter() -> FindingCounter:
+    return FindingCounter(_FAULTS_SHOWN)
 
 
 # ── lengths and repeats ───────────────────────────────────────────────────────────────────────────
@@ -111,7 +111,7 @@ def _histogram(lengths: np.ndarray) -> dict[str, int]:
     return {label: int(count) for label, count in zip(labels, counts, strict=False)}
 
 
-def repeated(digests: array, place: Place) -> Finding:
+def repeated(digests: array, place: LocationOf) -> Finding:
     """Find rows that stand earlier in the same split."""
     hashes = np.asarray(digests)
     known, first_at = np.unique(hashes, return_index=True)
@@ -121,7 +121,7 @@ def repeated(digests: array, place: Place) -> Finding:
     return Finding(len(again), first)
 
 
-def shared(what: str, mine: array, place: Place, theirs: array, their_place: Place) -> Finding:
+def shared(what: str, mine: array, place: LocationOf, theirs: array, their_place: LocationOf) -> Finding:
     """Find rows of which something (a source, a whole pair) also stands in train."""
     if not theirs:
         return Finding(0, [])
@@ -139,7 +139,7 @@ def shared(what: str, mine: array, place: Place, theirs: array, their_place: Pla
 # ── labels ────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Tally:
+class LabelTally:
     """How often each label was seen, and where first."""
 
     def __init__(self) -> None:
@@ -152,11 +152,11 @@ class Tally:
             self.first[label] = _holder(row, labels.index(label))
         self.counts.update(labels)
 
-    def labels(self, train: "Tally | None") -> Labels:
+    def labels(self, train: "LabelTally | None") -> LabelCounts:
         counts = {label: count for label, count in self.counts.most_common() if label}
-        return Labels(counts, self.counts[""], self._beyond(train, counts))
+        return LabelCounts(counts, self.counts[""], self._beyond(train, counts))
 
-    def _beyond(self, train: "Tally | None", labels: Iterable[str]) -> Finding:
+    def _beyond(self, train: "LabelTally | None", labels: Iterable[str]) -> Finding:
         """Find the labels that train never shows."""
         if train is None or not train.counts:
             return Finding(0, [])
@@ -168,13 +168,13 @@ class Tally:
 
 def _holder(row: Row, step: int) -> str:
     if isinstance(row, Tagged):
-        return f"{row.place}: the word {row.source[step]!r} has the label"
+        return f"{row.location}: the word {row.source[step]!r} has the label"
     if isinstance(row, Frames) and not isinstance(row.target, str):
-        return f"{row.place}: frame {step} has the label"
-    return f"{row.place}: has the label"
+        return f"{row.location}: frame {step} has the label"
+    return f"{row.location}: has the label"
 
 
-def label_lines(labels: Labels) -> Iterator[str]:
+def label_lines(labels: LabelCounts) -> Iterator[str]:
     without = f", {labels.without:,} steps without one" if labels.without else ""
     yield f"  labels: {len(labels.counts):,} kinds, {sum(labels.counts.values()):,} in all{without}"
     shown = {_printable(label): count for label, count in islice(labels.counts.items(), _LABELS_SHOWN)}
@@ -198,25 +198,27 @@ class SeriesReading:
 
     def __init__(self, longest: int):
         self.longest = longest
-        self.faults = faults_noted()
-        self.too_long = Noted()
+        self.faults = fault_counter()
+        self.too_long = FindingCounter()
         self.lengths = array("I")
         self.digests = array("Q")
         self.places: list[str] = []
         self.groups: Counter[str] = Counter()
-        self.tally = Tally()
+        self.tally = LabelTally()
         self.width = 0
 
     def take(self, row: Frames) -> None:
         frames, self.width = row.source.shape
         self.lengths.append(frames)
         self.digests.append(digest(np.ascontiguousarray(row.source).tobytes()))
-        self.places.append(row.place)
+        self.places.append(row.location)
         self.tally.take(row)
         if row.group:
             self.groups[row.group] += 1
         if frames > self.longest:
-            self.too_long.add(f"{row.place}: has {frames:,} frames, over {self.longest}: tagging cuts it, 'window' too")
+            self.too_long.add(
+                f"{row.location}: has {frames:,} frames, over {self.longest}: tagging cuts it, 'window' too"
+            )
 
     def summary(self, train: "SeriesReading | None") -> SeriesReport:
         return SeriesReport(

@@ -14,7 +14,7 @@ from saccade.errors import DataError, RunError
 Reads = TypeVar("Reads")
 Says = TypeVar("Says")
 
-SHOWN = 20  # labels in a message
+MAX_LABELS_LISTED = 20  # labels in a message
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Codecs(Generic[Reads, Says]):
     target: Says
 
 
-class Labels:
+class LabelCodec:
     """The names of labels. "" is the name of none."""
 
     def __init__(self, names: Sequence[str]):
@@ -34,7 +34,7 @@ class Labels:
         self._ids = {name: i for i, name in enumerate(self.names)} | {"": NO_LABEL}
 
     @classmethod
-    def learn(cls, names: Iterable[str]) -> "Labels":
+    def learn(cls, names: Iterable[str]) -> "LabelCodec":
         found = sorted({*names} - {""})
         if not found:
             raise DataError("data.train: no row has a label; there is nothing to learn")
@@ -44,14 +44,14 @@ class Labels:
         return name in self._ids
 
     def __str__(self) -> str:
-        more = f" and {self.size - SHOWN:,} more" if self.size > SHOWN else ""
-        return ", ".join(self.names[:SHOWN]) + more
+        more = f" and {self.size - MAX_LABELS_LISTED:,} more" if self.size > MAX_LABELS_LISTED else ""
+        return ", ".join(self.names[:MAX_LABELS_LISTED]) + more
 
     def encode(self, names: Sequence[str], place: str) -> np.ndarray:
         """The numbers of labels; an unknown one is an error that names `place`."""
         for name in names:
             if name not in self:
-                raise DataError(f"{place}: {unseen(name, self)}")
+                raise DataError(f"{place}: {unknown_label(name, self)}")
         return np.array([self._ids[name] for name in names], dtype=np.int64)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> list[str]:
@@ -61,7 +61,7 @@ class Labels:
         return json.dumps(self.names, ensure_ascii=False).encode()
 
     @classmethod
-    def read(cls, data: bytes) -> "Labels":
+    def read(cls, data: bytes) -> "LabelCodec":
         names = _json(data, "the labels")
         if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
             raise RunError("the labels are not a list of names")
@@ -70,7 +70,7 @@ class Labels:
         return cls(names)
 
 
-def unseen(label: str, labels: Labels) -> str:
+def unknown_label(label: str, labels: LabelCodec) -> str:
     """Why a label cannot be used."""
     return (
         f"the label '{label}' does not occur in training (known: {labels}); mend it, or set `data.skip_bad = true` "

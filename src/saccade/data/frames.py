@@ -8,7 +8,7 @@ import numpy as np
 
 from saccade.data.sources.numbers import (
     SEPARATOR,
-    Bad,
+    BadSeries,
     first_bad,
     float32,
     members,
@@ -49,7 +49,7 @@ def npz_frames(path: Path, width: int) -> Iterator[tuple[str, np.ndarray]]:
             chosen = named or {key: key for key, header in headers.items() if len(header.shape) == 2}
             for name, key in chosen.items():
                 yield name, as_frames(read_array(archive, arrays[key]), width, f"{file}:{name}")
-        except Bad as bad:
+        except BadSeries as bad:
             raise DataError(f"{file}: {bad}") from None
     if not chosen:
         raise DataError(f"{file}: holds no array NAME_x and none with two axes; save series as [frames, {width}]")

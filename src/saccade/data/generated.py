@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from saccade.data.sources.rows import Pair
 
 SPLITS = ("train", "dev", "test")
-FORMATS = ("full", "long", "medium", "short")
+DATE_FORMATS = ("full", "long", "medium", "short")
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
 _NEW_CENTURY = date(2000, 1, 1)
 _SMALL_SPACE = 100_000
@@ -72,8 +72,8 @@ class Dates:
         """Give every day of the split in every usable format, ordered by a hash of the seed and both."""
         hashed: list[tuple[bytes, date, str]] = []
         for day in _days_of(self.split):
-            digest = blake2b(f"{self.seed} {day.isoformat()}".encode(), digest_size=8 * len(FORMATS)).digest()
-            for index, style in enumerate(FORMATS):
+            digest = blake2b(f"{self.seed} {day.isoformat()}".encode(), digest_size=8 * len(DATE_FORMATS)).digest()
+            for index, style in enumerate(DATE_FORMATS):
                 if style in first_days and day >= first_days[style]:
                     hashed.append((digest[8 * index : 8 * index + 8], day, style))
         return [(day, style) for _, day, style in sorted(hashed)]
@@ -103,7 +103,7 @@ def usable_formats(source: Locale, target: Locale) -> dict[str, date]:
     """
     days = [date.fromordinal(date(year, 1, 1).toordinal() + n) for year in (1931, 2031) for n in range(365)]
     first_days: dict[str, date] = {}
-    for style in FORMATS:
+    for style in DATE_FORMATS:
         meanings: dict[str, set[str]] = {}
         for day in days:
             meanings.setdefault(written(day, style, source), set()).add(written(day, style, target))

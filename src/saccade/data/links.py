@@ -21,7 +21,7 @@ class Gold:
     possible: Links
 
 
-def turned(links: Links) -> Links:
+def transposed(links: Links) -> Links:
     """The same links seen from the other side."""
     return frozenset((target, source) for source, target in links)
 

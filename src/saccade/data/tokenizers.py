@@ -19,9 +19,9 @@ from saccade.errors import DataError, RunError
 
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
-THREADS = 4  # fixed: sentencepiece's result depends on it
-FEW = 32  # texts: sentencepiece starts threads for a list of them, which takes longer than to encode so many
-MOST_TEXTS = 2_000_000  # sentencepiece learns nothing from more, and needs the memory
+SENTENCEPIECE_THREADS = 4  # fixed: sentencepiece's result depends on it
+FEW_TEXTS = 32  # texts: sentencepiece starts threads for a list of them, which takes longer than to encode so many
+MAX_TRAINING_TEXTS = 2_000_000  # sentencepiece learns nothing from more, and needs the memory
 
 
 class Tokenizer(Protocol):
@@ -46,7 +46,7 @@ class Tokenizer(Protocol):
     def dump(self) -> bytes: ...
 
 
-class Kind(Protocol):
+class TokenizerKind(Protocol):
     """A way to make tokenizers."""
 
     def learn(self, texts: Iterable[str]) -> Tokenizer: ...
@@ -68,7 +68,7 @@ class SentencePiece:
         self.size: int = self._model.GetPieceSize()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        if len(texts) < FEW:
+        if len(texts) < FEW_TEXTS:
             return [self._model.EncodeAsIds(text) for text in texts]
         return self._model.EncodeAsIds(list(texts))
 
@@ -120,7 +120,7 @@ class SentencePieces:
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.Train(
-                sentence_iterator=itertools.islice(texts, MOST_TEXTS),
+                sentence_iterator=itertools.islice(texts, MAX_TRAINING_TEXTS),
                 model_writer=model,
                 model_type=self.algorithm,
                 vocab_size=self.size,
@@ -134,7 +134,7 @@ class SentencePieces:
                 unk_id=UNKNOWN,
                 bos_id=START,
                 eos_id=END,
-                num_threads=THREADS,
+                num_threads=SENTENCEPIECE_THREADS,
                 minloglevel=2,
             )
         except RuntimeError as error:
@@ -267,7 +267,7 @@ def _read_symbols(data: bytes, split: Callable[[str], list[str]], joint: str) ->
     return Symbols(symbols, split, joint)
 
 
-class Characters:
+class CharacterVocabulary:
     """One id for each Unicode character of the training text."""
 
     def __init__(self, *, size: Count = 10_000):
@@ -280,7 +280,7 @@ class Characters:
         return _read_symbols(data, list, "")
 
 
-class Words:
+class WordVocabulary:
     """One id for each word between spaces that occurs `least` times. Runs of white space become one space."""
 
     def __init__(self, *, size: Count = 50_000, least: Count = 1):
@@ -321,7 +321,7 @@ def _show_byte(byte: int) -> str:
     return chr(byte) if 0x20 <= byte < 0x7F else f"<{byte:02X}>"
 
 
-class Bytes:
+class ByteVocabulary:
     """Bytes of UTF-8: no vocabulary to learn."""
 
     def learn(self, texts: Iterable[str]) -> Tokenizer:
@@ -331,15 +331,15 @@ class Bytes:
         return ByteTokenizer()
 
 
-TOKENIZERS: dict[str, Callable[..., Kind]] = {
+TOKENIZERS: dict[str, Callable[..., TokenizerKind]] = {
     "sentencepiece": SentencePieces,
     "piece_list": PieceLists,
-    "bytes": Bytes,
-    "characters": Characters,
-    "words": Words,
+    "bytes": ByteVocabulary,
+    "characters": CharacterVocabulary,
+    "words": WordVocabulary,
 }
 
-TokenizerSlot = Annotated[Callable[..., Kind], Slot(TOKENIZERS)]
+TokenizerSlot = Annotated[Callable[..., TokenizerKind], Slot(TOKENIZERS)]
 
 
 def spaced(words: Sequence[str]) -> list[str]:

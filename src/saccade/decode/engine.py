@@ -8,19 +8,19 @@ from typing import Any, Protocol
 from saccade.config import Config, Count, Natural, NotNegative, build, plain, python_layer, resolve
 from saccade.data.tokenizers import END
 from saccade.decode.search import Beam, SearchSlot
-from saccade.errors import ConfigError, DataError, Refusal
+from saccade.errors import BuildError, ConfigError, DataError
 
 
 class DecodeConfig(Config):
     """How outputs are searched for: at most `ratio` × source tokens + `extra` tokens each. `batch_tokens` are padded
-    source tokens × hypotheses that one worker holds at a time. `text_only`: nobody asks how likely outputs are, nor of
-    which pieces, and an engine that is faster without may leave it out."""
+    source tokens × hypotheses that one worker holds at a time. With `scores` false, an engine may leave out the scores
+    and the pieces of outputs where it is faster without them."""
 
     search: SearchSlot = Beam
     ratio: NotNegative = 2.0
     extra: Natural = 10
     batch_tokens: Count = 4096
-    text_only: bool = False
+    scores: bool = True
 
 
 def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
@@ -28,7 +28,7 @@ def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeCon
     decode = resolve(DecodeConfig, [python_layer(plain(base)), python_layer(changes)]).config
     try:
         build(decode.search, "decode.search")
-    except Refusal as refusal:
+    except BuildError as refusal:
         raise ConfigError(str(refusal)) from None
     return decode
 
@@ -45,7 +45,7 @@ class Output:
     score: float
 
 
-EMPTY = Output("", (), (END,), 0.0, 0.0)
+EMPTY_OUTPUT = Output("", (), (END,), 0.0, 0.0)
 
 
 class Engine(Protocol):
@@ -57,13 +57,13 @@ class Engine(Protocol):
     step; once it says no, the search ends with `Abandoned`.
     """
 
-    def find(
+    def generate(
         self,
         sources: Sequence[str],
         decode: DecodeConfig,
         prefixes: Sequence[str] | None = None,
         first: int = 0,
-        going: Callable[[], bool] = lambda: True,
+        should_continue: Callable[[], bool] = lambda: True,
     ) -> Iterator[tuple[int, list[Output]]]: ...
 
 
@@ -73,7 +73,7 @@ def check_prefixes(sources: Sequence[str], prefixes: Sequence[str] | None) -> No
         raise DataError(f"{len(prefixes)} prefixes do not go with {len(sources)} sources")
 
 
-class Abandoned(Exception):
+class Cancelled(Exception):
     """Nobody waits for the rest of a search any more."""
 
 

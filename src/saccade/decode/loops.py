@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from saccade.data.tokenizers import END, PAD, START
-from saccade.decode.rules import NEVER, Rules
+from saccade.decode.rules import FORBIDDEN_IDS, Constraints
 from saccade.decode.search import Beam, Sample
 from saccade.errors import RunError
 from saccade.places import select
@@ -23,7 +23,7 @@ from saccade.shapes import Float, Int
 
 
 @dataclass(frozen=True)
-class Hypothesis:
+class ScoredTokens:
     """An output: its tokens (the end included), their summed log-probability, and the score it is ranked by."""
 
     tokens: tuple[int, ...]
@@ -31,10 +31,12 @@ class Hypothesis:
     score: float
 
 
-Found = Iterator[tuple[int, list[Hypothesis]]]  # the number of a sentence in the batch, its outputs, best first
+SearchResults = Iterator[
+    tuple[int, list[ScoredTokens]]
+]  # the number of a sentence in the batch, its outputs, best first
 
 
-class Lone(Protocol):
+class SingleHypothesis(Protocol):
     """The only hypothesis of the only sentence. It is told the token that was written last (START at first) and asked
     about the next one: each question is a step."""
 
@@ -42,24 +44,24 @@ class Lone(Protocol):
         """Of all words, in 32 bits and for the asker to keep."""
         ...
 
-    def likeliest(self, token: int) -> int:
+    def argmax(self, token: int) -> int:
         """Of the words that may be written."""
         ...
 
 
-class Writer(Protocol):
+class StepModel(Protocol):
     """What a search needs of a model. A memory is handed on as it came: whoever made it starts from it. A state is good
     for one step, which may write into it."""
 
     def start(self, memory: Any, rows: int) -> Any: ...
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
-    def lone(self, memory: Any) -> Lone: ...
+    def single(self, memory: Any) -> SingleHypothesis: ...
 
 
-class OneRow:
-    """A lone hypothesis of a writer of tensors."""
+class SingleRow:
+    """A single hypothesis of a writer of tensors."""
 
-    def __init__(self, writer: Writer, memory: Any):
+    def __init__(self, writer: StepModel, memory: Any):
         self._writer, self._state = writer, writer.start(memory, 1)
 
     def log_probs(self, token: int) -> np.ndarray:
@@ -68,9 +70,9 @@ class OneRow:
         check_finite(float(found[0]))
         return found
 
-    def likeliest(self, token: int) -> int:
+    def argmax(self, token: int) -> int:
         log_probs = self.log_probs(token)
-        log_probs[NEVER] = -math.inf
+        log_probs[FORBIDDEN_IDS] = -math.inf
         return int(log_probs.argmax())
 
 
@@ -80,10 +82,12 @@ def check_finite(log_prob: float) -> None:
         raise RunError("the model's probabilities are not finite; its weights are of no use")
 
 
-Chooser = Callable[[Float[Tensor, "B V"], list[int], int], Int[Tensor, "B"]]
+ChooseToken = Callable[[Float[Tensor, "B V"], list[int], int], Int[Tensor, "B"]]
 
 
-def one_by_one(writer: Writer, memory: Any, rules: Rules, names: list[int], choose: Chooser) -> Found:
+def greedy_or_sample(
+    writer: StepModel, memory: Any, rules: Constraints, names: list[int], choose: ChooseToken
+) -> SearchResults:
     """One hypothesis a sentence; a finished one leaves the batch."""
     rows = len(names)
     state = writer.start(memory, rows)
@@ -93,14 +97,14 @@ def one_by_one(writer: Writer, memory: Any, rules: Rules, names: list[int], choo
     log_prob = torch.zeros(rows)
     for step in range(int(rules.longest.max())):
         log_probs, state = writer.step(token, state)
-        log_probs = rules.allowed(log_probs[:, None], step)[:, 0]
+        log_probs = rules.apply(log_probs[:, None], step)[:, 0]
         token = choose(log_probs, [names[i] for i in alive], step)
         log_prob = log_prob + log_probs.gather(1, token[:, None])[:, 0]
         for row, (sentence, word) in enumerate(zip(alive, token.tolist(), strict=True)):
             written[sentence].append(word)
             if word == END:
                 total = float(log_prob[row])
-                yield sentence, [Hypothesis(tuple(written[sentence]), total, total / (step + 1))]
+                yield sentence, [ScoredTokens(tuple(written[sentence]), total, total / (step + 1))]
         going = [row for row, sentence in enumerate(alive) if written[sentence][-1] != END]
         if not going:
             return
@@ -111,31 +115,33 @@ def one_by_one(writer: Writer, memory: Any, rules: Rules, names: list[int], choo
             token, log_prob = token[stay], log_prob[stay]
 
 
-def alone(lone: Lone, rules: Rules, names: list[int], choose: Chooser | None) -> Found:
-    """As one by one, of a lone sentence and in plain numbers, since a step of a small model takes no longer than a few
-    operations of torch. Without a chooser it is the likeliest token, and nobody asks how likely it is."""
+def single_greedy_or_sample(
+    single: SingleHypothesis, rules: Constraints, names: list[int], choose: ChooseToken | None
+) -> SearchResults:
+    """`greedy_or_sample` for a batch of one sentence, in plain Python numbers: torch's per-call overhead would equal
+    the compute of a small model. Without `choose` it writes the argmax token and computes no probabilities."""
     prefix, longest = [word for word in rules.prefix[0].tolist() if word != PAD], int(rules.longest[0])
     written, total = [START], 0.0 if choose else math.nan
     for step in range(longest):
         forced = END if step + 1 == longest else prefix[step] if step < len(prefix) else None
         if choose is None:
-            word = lone.likeliest(written[-1])
+            word = single.argmax(written[-1])
         else:
-            log_probs = lone.log_probs(written[-1])
-            log_probs[NEVER] = -math.inf
+            log_probs = single.log_probs(written[-1])
+            log_probs[FORBIDDEN_IDS] = -math.inf
             word = int(choose(torch.from_numpy(log_probs)[None], names, step)) if forced is None else forced
             total += float(log_probs[word])
         written.append(word if forced is None else forced)
         if written[-1] == END:
             break
-    yield 0, [Hypothesis(tuple(written[1:]), total, total / (len(written) - 1))]
+    yield 0, [ScoredTokens(tuple(written[1:]), total, total / (len(written) - 1))]
 
 
-def likeliest(log_probs: Float[Tensor, "B V"], names: list[int], step: int) -> Int[Tensor, "B"]:
+def argmax(log_probs: Float[Tensor, "B V"], names: list[int], step: int) -> Int[Tensor, "B"]:
     return torch.from_numpy(log_probs.float().numpy().argmax(-1))  # ten times as fast as torch's
 
 
-def draw(search: Sample, log_probs: Float[Tensor, "B V"], names: list[int], step: int) -> Int[Tensor, "B"]:
+def sample(search: Sample, log_probs: Float[Tensor, "B V"], names: list[int], step: int) -> Int[Tensor, "B"]:
     log_probs, tokens = log_probs.double().sort(-1, descending=True)
     share = ((log_probs - log_probs[:, :1]) / search.temperature).softmax(-1)
     if search.top_k:
@@ -151,21 +157,23 @@ def _uniform(seed: int, name: int, step: int) -> float:
     return np.random.Generator(np.random.Philox(key=seed % 2**64, counter=[name, step, 0, 0])).random()
 
 
-def beam(search: Beam, writer: Writer, memory: Any, rules: Rules, names: list[int]) -> Found:
-    """The likeliest beginnings of each sentence, carried on side by side."""
+def beam(search: Beam, writer: StepModel, memory: Any, rules: Constraints, names: list[int]) -> SearchResults:
+    """The argmax beginnings of each sentence, carried on side by side."""
     beams = _Beams(writer, memory, rules, len(names), search.width)
-    done: list[list[Hypothesis]] = [[] for _ in names]
+    done: list[list[ScoredTokens]] = [[] for _ in names]
     for step in range(int(rules.longest.max())):
         for row, tokens, log_prob in beams.advance(step, [len(d) for d in done]):
-            done[row].append(Hypothesis(tokens, log_prob, search.score(log_prob, len(tokens))))
-        finished = [row for row, hope in beams.hopes() if _settled(search, done[row], hope, beams.longest(row))]
+            done[row].append(ScoredTokens(tokens, log_prob, search.score(log_prob, len(tokens))))
+        finished = [
+            row for row, hope in beams.best_open_scores() if _is_finished(search, done[row], hope, beams.longest(row))
+        ]
         for row in finished:
             yield row, sorted(done[row], key=lambda h: -h.score)[: search.best]
-        if beams.leave(finished):
+        if beams.remove(finished):
             return
 
 
-def _settled(search: Beam, done: list[Hypothesis], hope: float, longest: int) -> bool:
+def _is_finished(search: Beam, done: list[ScoredTokens], hope: float, longest: int) -> bool:
     """Nothing is left to hope for, or nothing of it can enter the best."""
     if hope == -math.inf:
         return True
@@ -177,7 +185,7 @@ def _settled(search: Beam, done: list[Hypothesis], hope: float, longest: int) ->
 class _Beams:
     """The beginnings of all sentences that are not done: row-major, `size` a sentence."""
 
-    def __init__(self, writer: Writer, memory: Any, rules: Rules, sentences: int, size: int):
+    def __init__(self, writer: StepModel, memory: Any, rules: Constraints, sentences: int, size: int):
         self._writer, self._rules, self._size = writer, rules, size
         self._alive = list(range(sentences))
         self._state = select(writer.start(memory, sentences), torch.arange(sentences).repeat_interleave(size))
@@ -191,7 +199,7 @@ class _Beams:
     def advance(self, step: int, taken: list[int]) -> list[tuple[int, tuple[int, ...], float]]:
         """Write one token; return what ended. `taken`: places of each sentence's beam that outputs have taken."""
         log_probs, state = self._writer.step(self._written[:, :, -1].flatten(), self._state)
-        log_probs = self._rules.allowed(log_probs.unflatten(0, (-1, self._size)), step)
+        log_probs = self._rules.apply(log_probs.unflatten(0, (-1, self._size)), step)
         words = log_probs.shape[-1]
         score, index = top(self._score[:, :, None].add(log_probs).flatten(1), self._size)
         parent, token = index // words, index % words
@@ -209,11 +217,11 @@ class _Beams:
         self._state = select(state, rows)
         return out
 
-    def hopes(self) -> list[tuple[int, float]]:
+    def best_open_scores(self) -> list[tuple[int, float]]:
         """For each sentence the log-probability of its best open beginning."""
         return list(zip(self._alive, self._score.amax(1).tolist(), strict=True))
 
-    def leave(self, finished: list[int]) -> bool:
+    def remove(self, finished: list[int]) -> bool:
         """Take finished sentences out of the batch; True when none is left."""
         if finished:
             stay = torch.tensor([i for i, row in enumerate(self._alive) if row not in finished], dtype=torch.long)

@@ -11,19 +11,19 @@ from torch import Tensor
 from saccade.data.tokenizers import END, PAD, START
 from saccade.shapes import Float, Int
 
-NEVER = [PAD, START]  # what no search writes
-_NEVER = torch.tensor(NEVER)
+FORBIDDEN_IDS = [PAD, START]  # what no search writes
+_FORBIDDEN = torch.tensor(FORBIDDEN_IDS)
 
 
 @dataclass(frozen=True)
-class Rules:
+class Constraints:
     """One row a sentence: the most tokens (the end included) and the tokens that must come first."""
 
     longest: Int[Tensor, "B"]
     prefix: Int[Tensor, "B P"]  # PAD where nothing is forced
 
     @classmethod
-    def of(cls, longest: Sequence[int], prefixes: Sequence[Sequence[int]] | None = None) -> "Rules":
+    def of(cls, longest: Sequence[int], prefixes: Sequence[Sequence[int]] | None = None) -> "Constraints":
         prefixes = prefixes or [()] * len(longest)
         forced = torch.full((len(longest), max(map(len, prefixes), default=0)), PAD)
         for row, prefix in zip(forced, prefixes, strict=True):
@@ -31,12 +31,12 @@ class Rules:
         least = [len(prefix) + 1 for prefix in prefixes]
         return cls(torch.tensor([max(most, room) for most, room in zip(longest, least, strict=True)]), forced)
 
-    def select(self, sentences: Tensor) -> "Rules":
-        return Rules(self.longest[sentences], self.prefix[sentences])
+    def select(self, sentences: Tensor) -> "Constraints":
+        return Constraints(self.longest[sentences], self.prefix[sentences])
 
-    def allowed(self, log_probs: Float[Tensor, "B N V"], step: int) -> Float[Tensor, "B N V"]:
+    def apply(self, log_probs: Float[Tensor, "B N V"], step: int) -> Float[Tensor, "B N V"]:
         """−∞ for what may not be the token number `step`. What is left keeps its probability."""
-        log_probs.index_fill_(-1, _NEVER, -math.inf)
+        log_probs.index_fill_(-1, _FORBIDDEN, -math.inf)
         if step < self.prefix.shape[1]:
             forced = self.prefix[:, step]
             rows = (forced != PAD).nonzero()[:, 0]

@@ -8,17 +8,17 @@ from typing import TypeVar
 
 import torch
 
-MOST = 4  # workers; they share one interpreter, which hands out the operations one at a time
+MAX_DECODE_WORKERS = 4  # workers; they share one interpreter, which hands out the operations one at a time
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
-def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-    """work(item) of every item, in the order in which they are done, on the threads that torch may use here. A lone
+def parallel_map(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
+    """work(item) of every item, in the order in which they are done, on the threads that torch may use here. A single
     item has all of them. Closing the iterator drops what has not begun."""
     threads = torch.get_num_threads()
-    workers = min(threads, len(items), MOST)
+    workers = min(threads, len(items), MAX_DECODE_WORKERS)
     if workers < 2:
         yield from map(work, items)
         return
@@ -32,7 +32,7 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> Itera
 
 
 @contextmanager
-def at_most_threads(count: int) -> Iterator[None]:
+def limit_threads(count: int) -> Iterator[None]:
     """Torch's operations use no more threads for as long as the block runs. What is set is also the default of threads
     yet to come; one that finds few enough must not write them back for good."""
     before = torch.get_num_threads()

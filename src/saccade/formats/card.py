@@ -5,13 +5,13 @@ from typing import Any
 
 import saccade
 from saccade.errors import SaccadeError
-from saccade.formats.deployed import Subject
+from saccade.formats.exported import ExportableRun
 from saccade.runs.files import read_json
-from saccade.view.findings import Figure, key_of, stored
+from saccade.view.findings import Figure, cache_key, cached_evaluation
 from saccade.view.history import read_history
 
 
-def card(run: Subject, name: str) -> str:
+def card(run: ExportableRun, name: str) -> str:
     """Markdown with YAML front matter, as the hub reads it."""
     split, figures = scores(run)
     parameters = sum(each.numel() for each in run.model.parameters())
@@ -56,11 +56,11 @@ _USE = [
 ]
 
 
-def scores(run: Subject) -> tuple[str, tuple[Figure, ...]]:
+def scores(run: ExportableRun) -> tuple[str, tuple[Figure, ...]]:
     """What `saccade report` found on the test data; else the last validation of the checkpoint."""
     try:
         manifest = read_json(run.checkpoint / "manifest.json")
-        findings = stored(run.folder, key_of(run.folder, run.recipe, manifest))
+        findings = cached_evaluation(run.folder, cache_key(run.folder, run.recipe, manifest))
     except (SaccadeError, KeyError, TypeError, AttributeError):
         return "test", ()
     if findings is not None:
@@ -76,7 +76,7 @@ def scores(run: Subject) -> tuple[str, tuple[Figure, ...]]:
 
 def signature(name: str) -> str:
     """What sacreBLEU calls a score that a validation has worked out."""
-    from saccade.measures.translation import score
+    from saccade.metrics.translation import score
 
     return score(["a"], ["a"]).signatures[name]
 

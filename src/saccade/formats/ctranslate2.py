@@ -8,29 +8,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from saccade.data.tokenizers import END, SPECIAL, START, UNKNOWN
-from saccade.formats.ctranslate2_engine import CTranslate2Engine, Fallback
-from saccade.formats.deployed import Subject, read_deployed, write_deployed
-from saccade.formats.shape import head_parts, obstacle, side_of
+from saccade.formats.ctranslate2_engine import CTranslate2Engine, FallbackEngine
+from saccade.formats.exported import ExportableRun, read_exported, write_exported
+from saccade.formats.transformer_spec import head_parts, side_of, why_not_transformer
 
 if TYPE_CHECKING:
     from torch import nn
 
     from saccade.recipe import Recipe
 
-ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
-PLACES = 2048  # sinusoids are written as a table; longer lines are left to torch
+CTRANSLATE2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
+CTRANSLATE2_POSITIONS = 2048  # sinusoids are written as a table; longer lines are left to torch
 
 
 def why_not(recipe: "Recipe") -> str | None:
     """What stands in the way of exporting this model, with its key; nothing if it can be."""
-    return obstacle(recipe, "CTranslate2", positions=("sinusoidal", "learned"), scores=("dot", "scaled_dot")) or (
+    return why_not_transformer(
+        recipe, "CTranslate2", positions=("sinusoidal", "learned"), scores=("dot", "scaled_dot")
+    ) or (
         None
         if len({side_of(recipe, name).eps for name in ("encoder", "decoder")}) == 1
         else "model.decoder.block.norm.eps: CTranslate2 has one eps for the whole model; make it that of the encoder"
     )
 
 
-def write(run: Subject, folder: Path, quantization: str = "float32") -> None:
+def write(run: ExportableRun, folder: Path, quantization: str = "float32") -> None:
     """A CTranslate2 model, the tokenizers and the decode settings."""
     spec = _spec(run)
     spec.validate()
@@ -42,18 +44,18 @@ def write(run: Subject, folder: Path, quantization: str = "float32") -> None:
             for path in sorted(Path(scratch).iterdir())
         }
         places = [len(_encodings(side)) for side in (run.model.encoder, run.model.decoder)]
-        write_deployed(run, folder, f"ctranslate2-{quantization}", model, (places[0], places[1]))
+        write_exported(run, folder, f"ctranslate2-{quantization}", model, (places[0], places[1]))
 
 
-def open(folder: Path, beyond: Fallback | None = None) -> CTranslate2Engine:  # noqa: A001 - one verb for all formats
+def open(folder: Path, beyond: FallbackEngine | None = None) -> CTranslate2Engine:  # noqa: A001 - one verb for all formats
     """The engine that runs such a folder; `beyond` gives one for lines that are too long for it."""
-    return CTranslate2Engine(folder, read_deployed(folder), beyond)
+    return CTranslate2Engine(folder, read_exported(folder), beyond)
 
 
 # ── the model, in the words of CTranslate2 ──
 
 
-def _spec(run: Subject) -> Any:
+def _spec(run: ExportableRun) -> Any:
     from ctranslate2 import specs
     from ctranslate2.specs import transformer_spec
 
@@ -81,7 +83,7 @@ def _spec(run: Subject) -> Any:
 def _style(side: Any) -> dict[str, Any]:
     from ctranslate2.specs import common_spec
 
-    activation = getattr(common_spec.Activation, ACTIVATIONS[side.activation])
+    activation = getattr(common_spec.Activation, CTRANSLATE2_ACTIVATIONS[side.activation])
     return {"pre_norm": side.connection == "pre", "activation": activation}
 
 
@@ -90,14 +92,14 @@ def _fill_side(spec: Any, embeddings: Any, ours: Any, side: Any) -> None:
     spec.scale_embeddings = side.scaled
     spec.position_encodings.encodings = _encodings(ours)
     if side.connection == "pre":
-        _fill_norm(spec.layer_norm, ours.close)
+        _fill_norm(spec.layer_norm, ours.final_norm)
     for layer, block in zip(spec.layer, ours.layers, strict=True):
         _fill_attention(layer.self_attention, block, "self", side.score)
-        if block.mixers == ("self", "memory"):
-            _fill_attention(layer.attention, block, "memory", side.score)
-        _fill_linear(layer.ffn.linear_0, block.feed_forward.into)
-        _fill_linear(layer.ffn.linear_1, block.feed_forward.out)
-        _fill_norm(layer.ffn.layer_norm, block.around_feed_forward.norm)
+        if block.mixers == ("self", "cross"):
+            _fill_attention(layer.attention, block, "cross", side.score)
+        _fill_linear(layer.ffn.linear_0, block.feed_forward.up)
+        _fill_linear(layer.ffn.linear_1, block.feed_forward.down)
+        _fill_norm(layer.ffn.layer_norm, block.residual_feed_forward.norm)
 
 
 def _fill_attention(spec: Any, block: "nn.Module", name: str, score: str) -> None:
@@ -110,7 +112,7 @@ def _fill_attention(spec: Any, block: "nn.Module", name: str, score: str) -> Non
         _fill_linear(spec.linear[0], roles[0])
         _fill_linear(spec.linear[1], *roles[1:])
     _fill_linear(spec.linear[-1], part.get_submodule("out"))
-    _fill_norm(spec.layer_norm, block.get_submodule(f"around_{name}.norm"))
+    _fill_norm(spec.layer_norm, block.get_submodule(f"residual_{name}.norm"))
     if score == "dot":
         spec.queries_scale = 1.0
 
@@ -132,7 +134,7 @@ def _encodings(ours: Any) -> np.ndarray:
 
     if isinstance(ours.position, Learned):
         return _array(ours.position.table.weight)
-    return sinusoid(torch.arange(PLACES), ours.embedding.table.weight.shape[1]).numpy()
+    return sinusoid(torch.arange(CTRANSLATE2_POSITIONS), ours.embedding.table.weight.shape[1]).numpy()
 
 
 def _array(tensor: Any) -> np.ndarray:

@@ -18,23 +18,23 @@ from typing import Any
 
 from saccade.config import build
 from saccade.data.tokenizers import END, PAD, SPECIAL, START
-from saccade.decode.engine import EMPTY, Abandoned, DecodeConfig, Engine, Output, check_prefixes
+from saccade.decode.engine import EMPTY_OUTPUT, Cancelled, DecodeConfig, Engine, Output, check_prefixes
 from saccade.decode.search import Beam, Greedy, Search
 from saccade.errors import ConfigError, DataError, RunError
-from saccade.formats.deployed import Deployed
+from saccade.formats.exported import ExportedModel
 
-Fallback = Callable[[], Engine]
-FEW = 16  # sentences that are worth a batch, where others are left for the other workers
-NEVER = [[SPECIAL[PAD]], [SPECIAL[START]]]  # what no output holds
+FallbackEngine = Callable[[], Engine]
+MIN_BATCH_SENTENCES = 16  # sentences that are worth a batch, where others are left for the other workers
+FORBIDDEN_TOKENS = [[SPECIAL[PAD]], [SPECIAL[START]]]  # what no output holds
 
 
-def worth_a_batch(left: int, of: int, workers: int) -> int:
+def batch_sentences(left: int, of: int, workers: int) -> int:
     """How many of the sentences that are left go into the next batch: half of what a worker would get of them, so that
     batches shrink towards the end, and no worker is long left alone with the last one."""
-    return max(min(FEW, math.ceil(of / workers)), math.ceil(left / (2 * workers)))
+    return max(min(MIN_BATCH_SENTENCES, math.ceil(of / workers)), math.ceil(left / (2 * workers)))
 
 
-def cannot(search: Search, forced: bool) -> str | None:
+def why_not_search(search: Search, forced: bool) -> str | None:
     """Why CTranslate2 cannot search like this; nothing if it can."""
     if not isinstance(search, (Greedy, Beam)):
         return "CTranslate2 draws with dice of its own; sampling needs the torch engine"
@@ -46,11 +46,11 @@ def cannot(search: Search, forced: bool) -> str | None:
 class CTranslate2Engine:
     """Runs a folder that `saccade.formats.ctranslate2` has written."""
 
-    def __init__(self, folder: Path, deployed: Deployed, beyond: Fallback | None = None):
-        self.package, self._beyond = deployed.package, beyond
-        self.source, self.target = deployed.source, deployed.target
-        self.names = deployed.source.vocabulary()
-        self.written = deployed.target.vocabulary()
+    def __init__(self, folder: Path, exported: ExportedModel, fallback: FallbackEngine | None = None):
+        self.package, self._fallback = exported.config, fallback
+        self.source, self.target = exported.source, exported.target
+        self.names = exported.source.vocabulary()
+        self.written = exported.target.vocabulary()
         self.ids = {name: i for i, name in enumerate(self.written)}
         self._folder, self.cores = folder, cores()
 
@@ -64,34 +64,34 @@ class CTranslate2Engine:
         """For batches that come together: a worker for each core."""
         return _translator(self._folder, self.cores) if self.cores > 1 else self.one
 
-    def find(
+    def generate(
         self,
         sources: Sequence[str],
         decode: DecodeConfig,
         prefixes: Sequence[str] | None = None,
         first: int = 0,
-        going: Callable[[], bool] = lambda: True,
+        should_continue: Callable[[], bool] = lambda: True,
     ) -> Iterator[tuple[int, list[Output]]]:
         check_prefixes(sources, prefixes)
         forced = prefixes is not None and any(prefixes)
         search: Search = build(decode.search, "decode.search")
-        reason = cannot(search, forced)
+        reason = why_not_search(search, forced)
         if reason:
             raise ConfigError(f"decode.search: {reason}")
         begins = self.target.encode(prefixes) if forced and prefixes else None
         task = _Work(self, search, decode, self.source.encode(sources), begins)
-        yield from ((row, [EMPTY]) for row, ids in enumerate(task.encoded) if not ids)
+        yield from ((row, [EMPTY_OUTPUT]) for row, ids in enumerate(task.encoded) if not ids)
         long = [row for row, ids in enumerate(task.encoded) if ids and not self._holds(task, row)]
         if long:
-            yield from self._find_beyond(long, sources, decode, prefixes, going)
-        yield from self._find(task, {*long}, going)
+            yield from self._generate_long(long, sources, decode, prefixes, should_continue)
+        yield from self._generate(task, {*long}, should_continue)
 
     def _holds(self, task: "_Work", row: int) -> bool:
         places = self.package
         fits = not places.source_places or len(task.encoded[row]) < places.source_places
         return fits and (not places.target_places or task.bounds[row] <= places.target_places)
 
-    def _find_beyond(
+    def _generate_long(
         self,
         rows: list[int],
         sources: Sequence[str],
@@ -100,16 +100,20 @@ class CTranslate2Engine:
         going: Callable[[], bool],
     ) -> Iterator[tuple[int, list[Output]]]:
         """Lines that are too long for the model's table of places go to the engine that has no such table."""
-        if self._beyond is None:
+        if self._fallback is None:
             raise DataError(
                 f"sentence {rows[0] + 1}: is too long for this folder, which knows {self.package.source_places:,} "
                 "places of a source; translate it with the run and --engine torch"
             )
         begins = [prefixes[row] for row in rows] if prefixes else None
-        for number, outputs in self._beyond().find([sources[row] for row in rows], decode, begins, going=going):
+        for number, outputs in self._fallback().generate(
+            [sources[row] for row in rows], decode, begins, should_continue=going
+        ):
             yield rows[number], outputs
 
-    def _find(self, task: "_Work", left_out: set[int], going: Callable[[], bool]) -> Iterator[tuple[int, list[Output]]]:
+    def _generate(
+        self, task: "_Work", left_out: set[int], going: Callable[[], bool]
+    ) -> Iterator[tuple[int, list[Output]]]:
         """Keep the workers busy: the next batches are handed over before the results of the first are asked for."""
         waiting: deque[tuple[list[int], Any]] = deque()
         batches = task.batches(left_out)
@@ -117,7 +121,7 @@ class CTranslate2Engine:
         left, most = iter(batches), 2 * self.cores
         while True:
             if not going():
-                raise Abandoned
+                raise Cancelled
             while len(waiting) < most and (rows := next(left, None)):
                 waiting.append((rows, task.begin(rows)))
             if not waiting:
@@ -172,7 +176,7 @@ class _Work:
         for done, row in enumerate(full):
             if not batches or len(batches[-1]) >= room or self._most(row) != self._most(batches[-1][0]):
                 batches.append([])
-                most = worth_a_batch(len(full) - done, len(full), self._engine.cores)
+                most = batch_sentences(len(full) - done, len(full), self._engine.cores)
                 room = min(most, self._decode.batch_tokens // self._width // len(self.encoded[row]))
             batches[-1].append(row)
         return batches
@@ -193,7 +197,7 @@ class _Work:
             max_decoding_length=longest,
             min_decoding_length=0,
             max_input_length=0,
-            return_scores=not self._decode.text_only,  # greedy search has to sum over all words for them
+            return_scores=self._decode.scores,  # greedy search has to sum over all words for them
             return_end_token=True,
             suppress_sequences=never,
         )
@@ -203,7 +207,7 @@ class _Work:
         for row, result in zip(rows, results, strict=True):
             found = [tuple(map(id_of, names)) for names in result.hypotheses]
             if not self.prefixes and all(self._is_whole(row, tokens) for tokens in found):
-                scores = [math.nan] * len(found) if self._decode.text_only else map(_checked, result.scores)
+                scores = [math.nan] * len(found) if not self._decode.scores else map(_checked, result.scores)
                 yield row, [self._output(t, score) for t, score in zip(found, scores, strict=True)]
             else:
                 yield row, self._with_care(row, found)
@@ -219,7 +223,7 @@ class _Work:
         if any(PAD in tokens or START in tokens for tokens in found):
             found = self._again(row)
         bodies = {tokens[: tokens.index(END) if END in tokens else None][:most] for tokens in found}
-        if len(bodies) == 1 and self._decode.text_only:  # nothing to rank
+        if len(bodies) == 1 and not self._decode.scores:  # nothing to rank
             return [self._output((*bodies.pop(), END), math.nan)]
         scored = self.translator.score_batch(
             [[self._engine.names[i] for i in self.encoded[row]]] * len(bodies),
@@ -233,13 +237,13 @@ class _Work:
 
     def _again(self, row: int) -> list[tuple[int, ...]]:
         """Search with what may not be written left out; not from the first, because it is slower and seldom needed."""
-        (result,) = self._translate([row], self._most(row) or self.bounds[row], NEVER)
+        (result,) = self._translate([row], self._most(row) or self.bounds[row], FORBIDDEN_TOKENS)
         return [tuple([self._engine.ids[name] for name in names]) for names in result.result().hypotheses]
 
     def _output(self, tokens: tuple[int, ...], score: float) -> Output:
         target = self._engine.target
         log_prob = score * len(tokens) ** self._penalty
-        pieces = () if self._decode.text_only else tuple(target.pieces(tokens))
+        pieces = () if not self._decode.scores else tuple(target.pieces(tokens))
         return Output(target.decode(tokens), pieces, tokens, log_prob, score)
 
 
@@ -258,7 +262,7 @@ def cores() -> int:
 
 
 def _translator(folder: Path, workers: int) -> Any:
-    with without("torch", "transformers"):
+    with hide_modules("torch", "transformers"):
         import ctranslate2
     try:
         return ctranslate2.Translator(str(folder), device="cpu", inter_threads=workers, intra_threads=1)
@@ -267,7 +271,7 @@ def _translator(folder: Path, workers: int) -> Any:
 
 
 @contextmanager
-def without(*names: str) -> Iterator[None]:
+def hide_modules(*names: str) -> Iterator[None]:
     """Older CTranslate2 imports torch and transformers, if they are installed, only to convert models."""
     hidden = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]

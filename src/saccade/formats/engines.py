@@ -7,9 +7,9 @@ from pathlib import Path
 from saccade.config import build
 from saccade.decode.engine import DecodeConfig, Engine
 from saccade.errors import RunError
-from saccade.formats.deployed import EXPORTS, Deployed, Subject, is_fresh, read_deployed
-from saccade.formats.export import FORMATS, Unfit, export, require
-from saccade.runs.marks import Checkpoints
+from saccade.formats.export import FORMATS, Unsupported, export, require
+from saccade.formats.exported import EXPORTS, ExportableRun, ExportedModel, is_up_to_date, read_exported
+from saccade.runs.checkpoints import Checkpoints
 
 ENGINES = ("auto", "torch", "ctranslate2", "onnx")
 QUANTIZATIONS = ("float32", "int8")  # of CTranslate2
@@ -17,21 +17,21 @@ FASTEST = ("ctranslate2",)  # what `auto` tries before torch
 
 
 @dataclass(frozen=True)
-class Wish:
+class EngineRequest:
     """What an engine is wanted for. `load` opens the run with torch, which is put off as long as it can be; `settle`
     makes the decode settings of the run's own; `forced`: outputs have prefixes."""
 
     run: Path
     checkpoint: str
-    load: Callable[[], Subject]
-    settle: Callable[[DecodeConfig], DecodeConfig] = lambda decode: decode
+    load: Callable[[], ExportableRun]
+    decode_settings: Callable[[DecodeConfig], DecodeConfig] = lambda decode: decode
     forced: bool = False
     quantization: str = "float32"
     say: Callable[[str], None] = lambda text: None
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenEngine:
     """An engine, and the decode settings that go with it."""
 
     name: str
@@ -39,7 +39,7 @@ class Chosen:
     decode: DecodeConfig
 
 
-def choose(wanted: str, wish: Wish) -> Chosen:
+def choose(wanted: str, wish: EngineRequest) -> ChosenEngine:
     """The engine of that name; for `auto` the fastest that will do, and say which."""
     if wanted == "torch":
         return _on_torch(wish)
@@ -49,7 +49,7 @@ def choose(wanted: str, wish: Wish) -> Chosen:
     for name in FASTEST:
         try:
             chosen = _deployed(name, wish)
-        except Unfit as unfit:
+        except Unsupported as unfit:
             reason = reason or str(unfit)
         else:
             wish.say(f"engine: {chosen.name}")
@@ -59,16 +59,16 @@ def choose(wanted: str, wish: Wish) -> Chosen:
     return chosen
 
 
-def _on_torch(wish: Wish) -> Chosen:
+def _on_torch(wish: EngineRequest) -> ChosenEngine:
     run = wish.load()
-    return Chosen("torch", run.on_torch, wish.settle(run.recipe.decode))
+    return ChosenEngine("torch", run.on_torch, wish.decode_settings(run.recipe.decode))
 
 
-def _deployed(name: str, wish: Wish) -> Chosen:
+def _deployed(name: str, wish: EngineRequest) -> ChosenEngine:
     require(FORMATS[name].runs, FORMATS[name].extra)
     folder = wish.run / EXPORTS / folder_name(name, wish.quantization)
     engine, decode = OPENERS[name](folder, wish)
-    return Chosen(folder.name, engine, decode)
+    return ChosenEngine(folder.name, engine, decode)
 
 
 def folder_name(kind: str, quantization: str) -> str:
@@ -76,53 +76,53 @@ def folder_name(kind: str, quantization: str) -> str:
     return f"{kind}-{quantization}" if kind == "ctranslate2" else kind
 
 
-def _open_ctranslate2(folder: Path, wish: Wish) -> tuple[Engine, DecodeConfig]:
+def _open_ctranslate2(folder: Path, wish: EngineRequest) -> tuple[Engine, DecodeConfig]:
     """Without torch, if the folder is there already."""
-    from saccade.formats.ctranslate2_engine import CTranslate2Engine, cannot
+    from saccade.formats.ctranslate2_engine import CTranslate2Engine, why_not_search
 
     def check(decode: DecodeConfig) -> DecodeConfig:
-        reason = cannot(build(decode.search, "decode.search"), wish.forced)
+        reason = why_not_search(build(decode.search, "decode.search"), wish.forced)
         if reason:
-            raise Unfit(reason)
+            raise Unsupported(reason)
         return decode
 
     deployed = _read(folder, wish)
     if deployed is None:
-        check(wish.settle(wish.load().recipe.decode))
-        deploy("ctranslate2", folder, wish)
-        deployed = read_deployed(folder)
-    decode = check(wish.settle(deployed.package.decode))
+        check(wish.decode_settings(wish.load().recipe.decode))
+        export_for_engine("ctranslate2", folder, wish)
+        deployed = read_exported(folder)
+    decode = check(wish.decode_settings(deployed.config.decode))
     return CTranslate2Engine(folder, deployed, lambda: wish.load().on_torch), decode
 
 
-def _open_onnx(folder: Path, wish: Wish) -> tuple[Engine, DecodeConfig]:
+def _open_onnx(folder: Path, wish: EngineRequest) -> tuple[Engine, DecodeConfig]:
     from saccade.formats import onnx
 
     run = wish.load()
-    if not is_fresh(folder, wish.run, run.checkpoint):
-        deploy("onnx", folder, wish)
-    return onnx.open(folder), wish.settle(run.recipe.decode)
+    if not is_up_to_date(folder, wish.run, run.checkpoint):
+        export_for_engine("onnx", folder, wish)
+    return onnx.open(folder), wish.decode_settings(run.recipe.decode)
 
 
 OPENERS = {"ctranslate2": _open_ctranslate2, "onnx": _open_onnx}
 
 
-def _read(folder: Path, wish: Wish) -> Deployed | None:
+def _read(folder: Path, wish: EngineRequest) -> ExportedModel | None:
     """What was deployed before, if it is whole and made of what the run holds now."""
     checkpoint = Checkpoints(wish.run / "checkpoints").find(wish.checkpoint)
-    if not is_fresh(folder, wish.run, checkpoint):
+    if not is_up_to_date(folder, wish.run, checkpoint):
         return None
     try:
-        return read_deployed(folder)
+        return read_exported(folder)
     except RunError as damage:
         wish.say(f"warning: {damage}; it is made anew")
         return None
 
 
-def deploy(kind: str, folder: Path, wish: Wish) -> None:
+def export_for_engine(kind: str, folder: Path, wish: EngineRequest) -> None:
     """Make the folder that the engine reads."""
     run = wish.load()
     try:
         export(kind, run, folder, wish.quantization, wish.say)
     except RunError as error:
-        raise Unfit(str(error)) from None
+        raise Unsupported(str(error)) from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from saccade.errors import RunError
-from saccade.formats.deployed import Subject, exporting
+from saccade.formats.exported import ExportableRun, exporting
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ FORMATS = {
 }
 
 
-class Unfit(RunError):
+class Unsupported(RunError):
     """A format or an engine that cannot do what is wished."""
 
 
@@ -37,21 +37,21 @@ def require(packages: tuple[str, ...], extra: str) -> None:
     """Refuse what is not installed."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
-            raise Unfit(f"{package} is not installed: pip install 'saccade[{extra}]'")
+            raise Unsupported(f"{package} is not installed: pip install 'saccade[{extra}]'")
 
 
-def writer_of(kind: str, run: Subject) -> ModuleType:
+def writer_of(kind: str, run: ExportableRun) -> ModuleType:
     """The module that writes this run's model, or the reason why none can."""
     require(FORMATS[kind].writes, FORMATS[kind].extra)
     module = importlib.import_module(f"saccade.formats.{FORMATS[kind].module}")
     reason = module.why_not(run.recipe)
     if reason:
-        raise Unfit(reason)
+        raise Unsupported(reason)
     return module
 
 
 def export(
-    kind: str, run: Subject, folder: Path, quantization: str, say: Callable[[str], None] = lambda text: None
+    kind: str, run: ExportableRun, folder: Path, quantization: str, say: Callable[[str], None] = lambda text: None
 ) -> None:
     """Write the model; only CTranslate2 knows another precision than its own."""
     module = writer_of(kind, run)

@@ -12,32 +12,32 @@ from typing import TYPE_CHECKING, Any
 import saccade
 from saccade.data.tokenizers import END, PAD, SPECIAL, START, PieceList
 from saccade.formats.card import card
-from saccade.formats.deployed import Subject, made_of
-from saccade.formats.shape import Side, obstacle, side_of
-from saccade.runs.files import Writer, to_json, write_folder
-from saccade.runs.marks import FORMAT
+from saccade.formats.exported import ExportableRun, built_from
+from saccade.formats.transformer_spec import TransformerSide, side_of, why_not_transformer
+from saccade.runs.checkpoints import FORMAT
+from saccade.runs.files import FileWriter, to_json, write_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from saccade.recipe import Recipe
 
-WEIGHTS = "model.safetensors"
-PLACES = 1024  # sinusoids that transformers makes; a longer text is refused there
-EPS = 1e-5  # of every norm there
-MARIAN = {"architectures": ["MarianMTModel"], "model_type": "marian"}
-PEGASUS = {"architectures": ["PegasusForConditionalGeneration"], "model_type": "pegasus"}
-ATTENTION = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
-LAYER = {  # ours → theirs
-    **{f"self.{ours}": f"self_attn.{theirs}" for ours, theirs in ATTENTION.items()},
-    "around_self.norm": "self_attn_layer_norm",
-    "feed_forward.into": "fc1",
-    "feed_forward.out": "fc2",
-    "around_feed_forward.norm": "final_layer_norm",
+HF_WEIGHTS_FILE = "model.safetensors"
+HF_POSITIONS = 1024  # sinusoids that transformers makes; a longer text is refused there
+HF_NORM_EPS = 1e-5  # of every norm there
+MARIAN_TYPE = {"architectures": ["MarianMTModel"], "model_type": "marian"}
+PEGASUS_TYPE = {"architectures": ["PegasusForConditionalGeneration"], "model_type": "pegasus"}
+ATTENTION_NAMES = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
+LAYER_NAMES = {  # ours → theirs
+    **{f"self.{ours}": f"self_attn.{theirs}" for ours, theirs in ATTENTION_NAMES.items()},
+    "residual_self.norm": "self_attn_layer_norm",
+    "feed_forward.up": "fc1",
+    "feed_forward.down": "fc2",
+    "residual_feed_forward.norm": "final_layer_norm",
 }
-READING = {
-    **{f"memory.{ours}": f"encoder_attn.{theirs}" for ours, theirs in ATTENTION.items()},
-    "around_memory.norm": "encoder_attn_layer_norm",
+CROSS_NAMES = {
+    **{f"cross.{ours}": f"encoder_attn.{theirs}" for ours, theirs in ATTENTION_NAMES.items()},
+    "residual_cross.norm": "encoder_attn_layer_norm",
 }
 
 
@@ -49,12 +49,12 @@ def layer_names(recipe: "Recipe") -> Iterator[tuple[str, str]]:
 
 
 def _part_names(recipe: "Recipe") -> Iterator[tuple[str, str]]:
-    for side, parts in (("encoder", LAYER), ("decoder", LAYER | READING)):
+    for side, parts in (("encoder", LAYER_NAMES), ("decoder", LAYER_NAMES | CROSS_NAMES)):
         for number in range(side_of(recipe, side).depth):
             for ours, theirs in parts.items():
                 yield f"{side}.layers.{number}.{ours}", f"{side}.layers.{number}.{theirs}"
         if _is_pre(recipe):
-            yield f"{side}.close", f"{side}.layer_norm"
+            yield f"{side}.final_norm", f"{side}.layer_norm"
 
 
 def _is_pre(recipe: "Recipe") -> bool:
@@ -63,13 +63,13 @@ def _is_pre(recipe: "Recipe") -> bool:
 
 def why_not(recipe: "Recipe") -> str | None:
     """What stands in the way of exporting this model, with its key; nothing if it can be."""
-    found = obstacle(recipe, "Marian in transformers", positions=("sinusoidal",), scores=("scaled_dot",))
+    found = why_not_transformer(recipe, "Marian in transformers", positions=("sinusoidal",), scores=("scaled_dot",))
     if found:
         return found
     encoder, decoder = side_of(recipe, "encoder"), side_of(recipe, "decoder")
     for name, side in (("encoder", encoder), ("decoder", decoder)):
-        if side.eps != EPS:
-            return f"model.{name}.block.norm.eps: Marian in transformers has {EPS}; train with that"
+        if side.eps != HF_NORM_EPS:
+            return f"model.{name}.block.norm.eps: Marian in transformers has {HF_NORM_EPS}; train with that"
     if encoder.activation != decoder.activation:
         return "model.decoder.block.feed_forward.activation: Marian has one for both sides; make it the encoder's"
     if encoder.scaled != decoder.scaled:
@@ -87,7 +87,7 @@ def why_not(recipe: "Recipe") -> str | None:
     return None
 
 
-def write(run: Subject, folder: Path) -> None:
+def write(run: ExportableRun, folder: Path) -> None:
     """The folder, with a model card and a manifest."""
     from safetensors.torch import save_file
 
@@ -99,9 +99,14 @@ def write(run: Subject, folder: Path) -> None:
         **_vocabularies(run),
         "README.md": card(run, folder.name).encode(),
     }
-    writers: dict[str, Writer] = {name: lambda path, data=data: _write(path, data) for name, data in texts.items()}
-    writers[WEIGHTS] = lambda path: save_file(tensors, path, metadata={"format": "pt"})
-    facts = {"format": FORMAT, "saccade": saccade.__version__, "kind": "hf", **made_of(run.folder.path, run.checkpoint)}
+    writers: dict[str, FileWriter] = {name: lambda path, data=data: _write(path, data) for name, data in texts.items()}
+    writers[HF_WEIGHTS_FILE] = lambda path: save_file(tensors, path, metadata={"format": "pt"})
+    facts = {
+        "format": FORMAT,
+        "saccade": saccade.__version__,
+        "kind": "hf",
+        **built_from(run.folder.path, run.checkpoint),
+    }
     write_folder(folder, writers, facts, 2 * sum(t.numel() * t.element_size() for t in tensors.values()))
 
 
@@ -109,7 +114,7 @@ def _write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-def _tensors(run: Subject) -> "dict[str, Tensor]":
+def _tensors(run: ExportableRun) -> "dict[str, Tensor]":
     ours, model = run.model.state_dict(), run.model
     tensors = {theirs: ours[name] for name, theirs in layer_names(run.recipe)}
     table = model.decoder.embedding.table.weight
@@ -134,7 +139,7 @@ def _places(dim: int) -> "Tensor":
 
     from saccade.parts.positions import sinusoid
 
-    return sinusoid(torch.arange(PLACES), dim)
+    return sinusoid(torch.arange(HF_POSITIONS), dim)
 
 
 def _is_one_table(recipe: "Recipe") -> bool:
@@ -142,10 +147,10 @@ def _is_one_table(recipe: "Recipe") -> bool:
     return recipe.model.shared_embeddings and recipe.model.head.kind == "tied"  # type: ignore[attr-defined]
 
 
-def _config(run: Subject) -> dict[str, Any]:
+def _config(run: ExportableRun) -> dict[str, Any]:
     encoder, decoder = side_of(run.recipe, "encoder"), side_of(run.recipe, "decoder")
     return {
-        **(PEGASUS if _is_pre(run.recipe) else MARIAN),
+        **(PEGASUS_TYPE if _is_pre(run.recipe) else MARIAN_TYPE),
         "is_encoder_decoder": True,
         "d_model": run.recipe.model.dim,
         **_side("encoder", encoder),
@@ -153,7 +158,7 @@ def _config(run: Subject) -> dict[str, Any]:
         "activation_function": encoder.activation,
         "scale_embedding": encoder.scaled,
         "static_position_embeddings": True,
-        "max_position_embeddings": PLACES,
+        "max_position_embeddings": HF_POSITIONS,
         "vocab_size": run.codecs.source.size,
         "decoder_vocab_size": run.codecs.target.size,
         "share_encoder_decoder_embeddings": _is_one_table(run.recipe),
@@ -167,17 +172,17 @@ def _config(run: Subject) -> dict[str, Any]:
     }
 
 
-def _side(name: str, side: Side) -> dict[str, int]:
+def _side(name: str, side: TransformerSide) -> dict[str, int]:
     return {f"{name}_layers": side.depth, f"{name}_attention_heads": side.heads, f"{name}_ffn_dim": side.inner}
 
 
-def _generation(run: Subject) -> dict[str, Any]:
+def _generation(run: ExportableRun) -> dict[str, Any]:
     """The run's search, as `generate` does it unless told otherwise."""
     options = run.recipe.decode.search.options if run.recipe.decode.search.kind == "beam" else {}  # type: ignore[attr-defined]
     return {
         "num_beams": options.get("size", 1),
         **({"length_penalty": options["length_penalty"]} if options.get("size", 1) > 1 else {}),
-        "max_length": PLACES,
+        "max_length": HF_POSITIONS,
         "bad_words_ids": [[PAD], [START]],
         "pad_token_id": PAD,
         "eos_token_id": END,
@@ -186,22 +191,22 @@ def _generation(run: Subject) -> dict[str, Any]:
     }
 
 
-def _tokenizer_config(run: Subject) -> dict[str, Any]:
+def _tokenizer_config(run: ExportableRun) -> dict[str, Any]:
     return {
         "tokenizer_class": "MarianTokenizer",
         "separate_vocabs": _apart(run),
-        "model_max_length": PLACES,
+        "model_max_length": HF_POSITIONS,
         "unk_token": SPECIAL[1],
         "eos_token": SPECIAL[END],
         "pad_token": SPECIAL[PAD],
     }
 
 
-def _apart(run: Subject) -> bool:
+def _apart(run: ExportableRun) -> bool:
     return run.codecs.source.vocabulary() != run.codecs.target.vocabulary()
 
 
-def _vocabularies(run: Subject) -> dict[str, bytes]:
+def _vocabularies(run: ExportableRun) -> dict[str, bytes]:
     source, target = run.codecs.source, run.codecs.target
     files = {"source.spm": _spm(source), "target.spm": _spm(target), "vocab.json": _numbered(source.vocabulary())}
     return files | ({"target_vocab.json": _numbered(target.vocabulary())} if _apart(run) else {})

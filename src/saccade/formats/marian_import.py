@@ -20,30 +20,30 @@ from saccade.config import python_layer, resolve
 from saccade.data.codecs import Codecs
 from saccade.data.tokenizers import SPECIAL, PieceList
 from saccade.errors import RunError
-from saccade.formats.marian import WEIGHTS, layer_names
+from saccade.formats.marian import HF_WEIGHTS_FILE, layer_names
 from saccade.models.assemble import assemble
 from saccade.recipe import Recipe
-from saccade.runs.checkpoints import write_checkpoint
 from saccade.runs.files import read_json
 from saccade.runs.folder import RunFolder
+from saccade.runs.weights import write_checkpoint
 
 Size = Annotated[int, Field(ge=1, le=1_000_000)]
-Few = Annotated[int, Field(ge=1, le=1000)]
+SmallCount = Annotated[int, Field(ge=1, le=1000)]
 Id = Annotated[int, Field(ge=0, le=1_000_000)]
-NEVER = -1e9  # a logit that no softmax sees; −∞ would make the mean of all logits useless
+FORBIDDEN_LOGIT = -1e9  # a logit that no softmax sees; −∞ would make the mean of all logits useless
 
 
-class Described(BaseModel):
+class MarianConfig(BaseModel):
     """What config.json says of the model, as far as it matters here."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
     model_type: Literal["marian"]
     d_model: Size
-    encoder_layers: Few
-    decoder_layers: Few
-    encoder_attention_heads: Few
-    decoder_attention_heads: Few
+    encoder_layers: SmallCount
+    decoder_layers: SmallCount
+    encoder_attention_heads: SmallCount
+    decoder_attention_heads: SmallCount
     encoder_ffn_dim: Size
     decoder_ffn_dim: Size
     activation_function: Literal["relu", "gelu", "swish", "silu"] = "gelu"
@@ -60,17 +60,17 @@ class Described(BaseModel):
     add_final_layer_norm: Literal[False] = False
 
 
-class Searched(BaseModel):
+class GenerationConfig(BaseModel):
     """What generation_config.json says of the search."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
-    num_beams: Few = 1
+    num_beams: SmallCount = 1
     length_penalty: Annotated[float, Field(ge=0)] = 1.0
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class VocabularyMapping:
     """For each of our ids the row that was theirs, and the names from the fifth on."""
 
     rows: tuple[int, ...]
@@ -80,13 +80,13 @@ class Vocabulary:
 
 def read(folder: Path, run: Path) -> None:
     """Make the run, or nothing at all."""
-    described = _described(folder / "config.json", Described)
+    described = _described(folder / "config.json", MarianConfig)
     weights = _weights(folder)
     source, target = _vocabularies(folder, described, weights)
     codecs = _codecs(folder, source, target)
     recipe = _recipe(folder, described, codecs)
     model = assemble(recipe.model, codecs.source.size, codecs.target.size)
-    _fill(model.state_dict(), _renamed(recipe, described, weights, source, target), folder / WEIGHTS)
+    _fill(model.state_dict(), _renamed(recipe, described, weights, source, target), folder / HF_WEIGHTS_FILE)
     temporary = run.with_name(f".{run.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     made = RunFolder(temporary)
@@ -108,7 +108,7 @@ def _described(path: Path, kind: Any) -> Any:
 
 
 def _weights(folder: Path) -> dict[str, Tensor]:
-    path = folder / WEIGHTS
+    path = folder / HF_WEIGHTS_FILE
     if not path.is_file():
         pickled = (folder / "pytorch_model.bin").exists()
         why = "; pytorch_model.bin is a pickle, which may run code: save it anew with transformers" if pickled else ""
@@ -122,7 +122,9 @@ def _weights(folder: Path) -> dict[str, Tensor]:
 # ── vocabularies ──
 
 
-def _vocabularies(folder: Path, described: Described, weights: dict[str, Tensor]) -> tuple[Vocabulary, Vocabulary]:
+def _vocabularies(
+    folder: Path, described: MarianConfig, weights: dict[str, Tensor]
+) -> tuple[VocabularyMapping, VocabularyMapping]:
     tables = _tables(described, weights, folder)
     source = _vocabulary(folder / "vocab.json", described, len(tables["encoder"]))
     apart = (folder / "target_vocab.json").is_file()
@@ -130,7 +132,7 @@ def _vocabularies(folder: Path, described: Described, weights: dict[str, Tensor]
     return source, _vocabulary(folder / name, described, len(tables["decoder"]))
 
 
-def _vocabulary(path: Path, described: Described, rows: int) -> Vocabulary:
+def _vocabulary(path: Path, described: MarianConfig, rows: int) -> VocabularyMapping:
     """Rows that no piece has keep a name that no text has: they are part of every softmax."""
     found = read_json(path)
     if not isinstance(found, dict) or not all(type(i) is int and 0 <= i < rows for i in found.values()):
@@ -145,7 +147,7 @@ def _vocabulary(path: Path, described: Described, rows: int) -> Vocabulary:
     copied = names.get(start) != SPECIAL[2]
     taken = {*first} if not copied else {first[0], first[1], first[3]}
     rest = [i for i in range(rows) if i not in taken]
-    return Vocabulary((*first, *rest), tuple(_name(names, i) for i in rest), copied)
+    return VocabularyMapping((*first, *rest), tuple(_name(names, i) for i in rest), copied)
 
 
 def _name(names: dict[int, str], row: int) -> str:
@@ -153,7 +155,7 @@ def _name(names: dict[int, str], row: int) -> str:
     return f"{name} {row}" if name in SPECIAL else name
 
 
-def _codecs(folder: Path, source: Vocabulary, target: Vocabulary) -> Codecs[Any, Any]:
+def _codecs(folder: Path, source: VocabularyMapping, target: VocabularyMapping) -> Codecs[Any, Any]:
     protos = [_bytes(folder / name) for name in ("source.spm", "target.spm")]
     try:
         read = PieceList(protos[0], source.names)
@@ -173,9 +175,9 @@ def _bytes(path: Path) -> bytes:
 # ── the recipe ──
 
 
-def _recipe(folder: Path, described: Described, codecs: Codecs[Any, Any]) -> Recipe:
+def _recipe(folder: Path, described: MarianConfig, codecs: Codecs[Any, Any]) -> Recipe:
     generation = folder / "generation_config.json"
-    searched = _described(generation if generation.is_file() else folder / "config.json", Searched)
+    searched = _described(generation if generation.is_file() else folder / "config.json", GenerationConfig)
     beam = {"kind": "beam", "size": searched.num_beams, "length_penalty": searched.length_penalty}
     tied, silu = described.tie_word_embeddings, described.activation_function == "silu"
     tree = {
@@ -196,14 +198,14 @@ def _recipe(folder: Path, described: Described, codecs: Codecs[Any, Any]) -> Rec
     return resolve(Recipe, [python_layer(tree, "config.json")]).config
 
 
-def _side(described: Described, side: str, activation: str) -> dict[str, Any]:
+def _side(described: MarianConfig, side: str, activation: str) -> dict[str, Any]:
     heads = {"heads": getattr(described, f"{side}_attention_heads")}
     return {
         "depth": getattr(described, f"{side}_layers"),
-        "embedding": {"kind": "words", "scaled": described.scale_embedding},
+        "embedding": {"kind": "tokens", "scaled": described.scale_embedding},
         "block": {
             "self": heads,
-            "memory": heads,
+            "cross": heads,
             "connection": "post",
             "feed_forward": {"inner": getattr(described, f"{side}_ffn_dim"), "activation": activation},
         },
@@ -213,7 +215,7 @@ def _side(described: Described, side: str, activation: str) -> dict[str, Any]:
 # ── weights ──
 
 
-def _tables(described: Described, weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
+def _tables(described: MarianConfig, weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
     """The embeddings of both sides and the table of the head, wherever a version of transformers has put them."""
     own = {side: [f"model.{side}.embed_tokens.weight"] for side in ("encoder", "decoder")}
     if described.tie_word_embeddings and described.share_encoder_decoder_embeddings:
@@ -222,12 +224,16 @@ def _tables(described: Described, weights: dict[str, Tensor], folder: Path) -> d
     found = {part: next((weights[name] for name in names if name in weights), None) for part, names in places.items()}
     for part, table in found.items():
         if table is None or table.ndim != 2 or table.shape[1] != described.d_model:
-            raise RunError(f"{folder / WEIGHTS}: {places[part][0]} is missing or not {described.d_model} wide")
+            raise RunError(f"{folder / HF_WEIGHTS_FILE}: {places[part][0]} is missing or not {described.d_model} wide")
     return {part: table for part, table in found.items() if table is not None}
 
 
 def _renamed(
-    recipe: Recipe, described: Described, weights: dict[str, Tensor], source: Vocabulary, target: Vocabulary
+    recipe: Recipe,
+    described: MarianConfig,
+    weights: dict[str, Tensor],
+    source: VocabularyMapping,
+    target: VocabularyMapping,
 ) -> dict[str, Tensor]:
     tables = _tables(described, weights, Path())
     rows = {"encoder": list(source.rows), "decoder": list(target.rows)}
@@ -235,7 +241,7 @@ def _renamed(
     made |= {f"{side}.embedding.table.weight": tables[side][at] for side, at in rows.items()}
     bias = weights.get("final_logits_bias", torch.zeros(1, len(tables["head"]))).flatten()[rows["decoder"]].clone()
     if target.start_is_copied:
-        bias[SPECIAL.index("<s>")] = NEVER
+        bias[SPECIAL.index("<s>")] = FORBIDDEN_LOGIT
     if described.tie_word_embeddings:
         return made | {"head.bias": bias}
     return made | {"head.out.weight": tables["head"][rows["decoder"]], "head.out.bias": bias}
@@ -245,6 +251,6 @@ def _fill(ours: dict[str, Tensor], theirs: dict[str, Tensor], path: Path) -> Non
     for name, tensor in ours.items():
         found = theirs.get(name)
         if found is None or found.shape != tensor.shape:
-            shape = "nothing" if found is None else list(found.shape)
+            shape = "none" if found is None else list(found.shape)
             raise RunError(f"{path}: for {name} {list(tensor.shape)} is needed, the file has {shape}")
         tensor.copy_(found)

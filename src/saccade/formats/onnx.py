@@ -8,19 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from saccade.data.batches import Side
-from saccade.decode.loops import Lone, OneRow
+from saccade.data.batches import Padded
+from saccade.decode.loops import SingleHypothesis, SingleRow
 from saccade.decode.torch_engine import SearchEngine
 from saccade.errors import RunError, SaccadeError
-from saccade.formats.deployed import Package, Subject, read_deployed, write_deployed
-from saccade.formats.onnx_graphs import NEXT, Unexportable, graphs
-from saccade.places import Fixed
+from saccade.formats.exported import ExportableRun, ExportConfig, read_exported, write_exported
+from saccade.formats.onnx_graphs import NEXT_STATE_PREFIX, Unexportable, graphs
+from saccade.places import PerSentence
 from saccade.recipe import Recipe, kind_of, task_of
-from saccade.runs.files import Writer, read_json
+from saccade.runs.files import FileWriter, read_json
 from saccade.shapes import Float, Int
 
-ENCODER, STEP = "encoder.onnx", "step.onnx"
-INSIDE = 1_500_000_000  # bytes of weights that a graph's file may hold itself: protobuf ends at 2 GB
+ENCODER_GRAPH_FILE, STEP_GRAPH_FILE = "encoder.onnx", "step.onnx"
+MAX_INLINE_WEIGHTS = 1_500_000_000  # bytes of weights that a graph's file may hold itself: protobuf ends at 2 GB
 
 
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────
@@ -33,7 +33,7 @@ def why_not(recipe: Recipe) -> str | None:
     return None
 
 
-def write(run: Subject, folder: Path) -> None:
+def write(run: ExportableRun, folder: Path) -> None:
     """All that onnxruntime needs to translate as the run does, in one folder."""
     if reason := why_not(run.recipe):
         raise RunError(f"{run.checkpoint}: cannot be exported to ONNX: {reason}")
@@ -42,14 +42,14 @@ def write(run: Subject, folder: Path) -> None:
     except Unexportable as refusal:
         raise RunError(f"{run.checkpoint}: cannot be exported to ONNX: {refusal}") from None
     weights = sum(weight.numel() * weight.element_size() for weight in run.model.parameters())
-    beside = weights > INSIDE
-    model = _graph_writers(ENCODER, encoder, beside) | _graph_writers(STEP, step, beside)
-    write_deployed(run, folder, "onnx", model, (run.model.encoder.longest or 0, run.model.decoder.longest or 0))
+    beside = weights > MAX_INLINE_WEIGHTS
+    model = _graph_writers(ENCODER_GRAPH_FILE, encoder, beside) | _graph_writers(STEP_GRAPH_FILE, step, beside)
+    write_exported(run, folder, "onnx", model, (run.model.encoder.longest or 0, run.model.decoder.longest or 0))
 
 
-def _graph_writers(name: str, graph: Any, beside: bool) -> dict[str, Writer]:
+def _graph_writers(name: str, graph: Any, beside: bool) -> dict[str, FileWriter]:
     """A graph's file, and one for its weights where they are too many."""
-    weights: dict[str, Writer] = {f"{name}.data": lambda path: None} if beside else {}  # written with the graph
+    weights: dict[str, FileWriter] = {f"{name}.data": lambda path: None} if beside else {}  # written with the graph
     return {name: lambda path: _save(graph, path, beside)} | weights
 
 
@@ -65,31 +65,33 @@ def _save(graph: Any, path: Path, beside: bool) -> None:
 
 def open(folder: Path) -> SearchEngine:  # noqa: A001 - the verb of every format
     """The engine of a folder that `write` has written, after every byte of it was checked."""
-    deployed = read_deployed(folder)
-    for name in (ENCODER, STEP):
+    deployed = read_exported(folder)
+    for name in (ENCODER_GRAPH_FILE, STEP_GRAPH_FILE):
         if name not in read_json(folder / "manifest.json")["files"]:
             raise RunError(f"{folder / 'manifest.json'}: does not list {name}; export the run again")
-    return SearchEngine(OnnxWriter(folder, deployed.package), deployed.source, deployed.target)
+    return SearchEngine(OnnxModel(folder, deployed.config), deployed.source, deployed.target)
 
 
-class OnnxWriter:
+class OnnxModel:
     """The two graphs as a search engine sees them. A state is a flat dict of tensors, which share their memory with
     onnxruntime's; what of it a step never changes is `Fixed`."""
 
-    def __init__(self, folder: Path, package: Package):
-        self._encoder, self._step = _session(folder / ENCODER), _session(folder / STEP)
+    def __init__(self, folder: Path, package: ExportConfig):
+        self._encoder, self._step = _session(folder / ENCODER_GRAPH_FILE), _session(folder / STEP_GRAPH_FILE)
         self.longest, self._source_places = package.target_places or None, package.source_places
         given = {value.name for value in self._encoder.get_outputs()}
-        self._moving = [value.name.removeprefix(NEXT) for value in self._step.get_outputs()][1:]
+        self._moving = [value.name.removeprefix(NEXT_STATE_PREFIX) for value in self._step.get_outputs()][1:]
         wanted = {value.name for value in self._step.get_inputs()} - {"tokens"}
         if wanted != given or not wanted >= {*self._moving}:
-            raise RunError(f"{folder}: {ENCODER} and {STEP} do not belong together; export the run again")
-        self._outputs = ["log_probs", *(NEXT + name for name in self._moving)]
+            raise RunError(
+                f"{folder}: {ENCODER_GRAPH_FILE} and {STEP_GRAPH_FILE} do not belong together; export the run again"
+            )
+        self._outputs = ["log_probs", *(NEXT_STATE_PREFIX + name for name in self._moving)]
 
-    def at_work(self) -> "AbstractContextManager[OnnxWriter]":
+    def session(self) -> "AbstractContextManager[OnnxModel]":
         return nullcontext(self)
 
-    def read(self, source: Side) -> dict[str, Tensor]:
+    def encode(self, source: Padded) -> dict[str, Tensor]:
         """The state before the first token."""
         length = source.values.shape[1]
         if self._source_places and length > self._source_places:
@@ -102,18 +104,18 @@ class OnnxWriter:
         found = _run(self._encoder, names, {"ids": source.values, "keep": keep})
         return dict(zip(names, found, strict=True))
 
-    def start(self, memory: Mapping[str, Tensor], rows: int) -> dict[str, Tensor | Fixed]:
-        return {name: value if name in self._moving else Fixed(value) for name, value in memory.items()}
+    def start(self, memory: Mapping[str, Tensor], rows: int) -> dict[str, Tensor | PerSentence]:
+        return {name: value if name in self._moving else PerSentence(value) for name, value in memory.items()}
 
     def step(
-        self, tokens: Int[Tensor, "B"], state: dict[str, Tensor | Fixed]
-    ) -> tuple[Float[Tensor, "B V"], dict[str, Tensor | Fixed]]:
-        flat = {name: value.value if isinstance(value, Fixed) else value for name, value in state.items()}
+        self, tokens: Int[Tensor, "B"], state: dict[str, Tensor | PerSentence]
+    ) -> tuple[Float[Tensor, "B V"], dict[str, Tensor | PerSentence]]:
+        flat = {name: value.value if isinstance(value, PerSentence) else value for name, value in state.items()}
         log_probs, *moved = _run(self._step, self._outputs, {"tokens": tokens, **flat})
         return log_probs, state | dict(zip(self._moving, moved, strict=True))
 
-    def lone(self, memory: Mapping[str, Tensor]) -> Lone:
-        return OneRow(self, memory)
+    def single(self, memory: Mapping[str, Tensor]) -> SingleHypothesis:
+        return SingleRow(self, memory)
 
 
 def _session(path: Path) -> Any:

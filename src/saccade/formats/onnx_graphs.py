@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from torch.onnx import OnnxExporterError
 
 from saccade.models.assemble import Model
-from saccade.models.sides import Decoder, Encoder
-from saccade.parts.cells import Recurrence
+from saccade.models.contracts import Decoder, Encoder
+from saccade.parts.cells import RecurrentNet
 from saccade.parts.heads import Head
 from saccade.parts.positions import Learned, Sinusoidal, sinusoid
-from saccade.places import Fixed, Places, select
+from saccade.places import PerSentence, Places, select
 from saccade.shapes import Bool, Float, Ids, Int, States
 
 OPSET = 18  # the one that torch's exporter writes itself; for a later one it would convert
-NEXT = "next."  # what a step makes of the state `x` is called `next.x`
+NEXT_STATE_PREFIX = "next."  # what a step makes of the state `x` is called `next.x`
 
 
 class Unexportable(Exception):
@@ -41,8 +41,8 @@ def mapped(state: Any, change: Callable[[str, Tensor, bool], Any], path: str = "
 
     if isinstance(state, Tensor):
         return change(path, state, fixed)
-    if isinstance(state, Fixed):
-        return Fixed(mapped(state.value, change, path, True))
+    if isinstance(state, PerSentence):
+        return PerSentence(mapped(state.value, change, path, True))
     if isinstance(state, dict):
         return {key: below(key, value) for key, value in state.items()}
     if isinstance(state, tuple):
@@ -52,7 +52,7 @@ def mapped(state: Any, change: Callable[[str, Tensor, bool], Any], path: str = "
     return state
 
 
-class Layout:
+class StateLayout:
     """The tensors of a decoder's state by name. A tensor that stands at many places, such as what is padding, has the
     name of the first."""
 
@@ -81,7 +81,7 @@ class Layout:
 # ── what a graph cannot hold, in words that it can ────────────────────────────────────────────────
 
 
-class ComputedWaves(nn.Module):
+class ComputedSinusoids(nn.Module):
     """Sinusoids of any place: a table that grows is no part of a graph. All rows stand at the same place."""
 
     longest = None
@@ -105,28 +105,28 @@ class LearnedTable(nn.Module):
 
 
 # torch's name of a net → ONNX's, where its gates stand in torch's order, and what sets it right
-NETS: dict[str, tuple[str, tuple[int, ...], dict[str, int]]] = {
+ONNX_RNN_OPERATORS: dict[str, tuple[str, tuple[int, ...], dict[str, int]]] = {
     "RNN_TANH": ("RNN", (0,), {}),
     "GRU": ("GRU", (1, 0, 2), {"linear_before_reset": 1}),
     "LSTM": ("LSTM", (0, 3, 1, 2), {}),
 }
 
 
-class WholeNet(nn.Module):
+class OnnxRecurrentNet(nn.Module):
     """A recurrent net over whole sequences by ONNX's own operator, which minds the length of each row: torch packs the
     rows for that, and packing does not go into a graph."""
 
-    def __init__(self, cell: Recurrence):
+    def __init__(self, cell: RecurrentNet):
         super().__init__()
-        self.backwards, self.width, self.depth = cell.backwards, cell.net.hidden_size, cell.net.num_layers
-        self.operator, self.gates, self.options = NETS[cell.net.mode]
+        self.backward_width, self.width, self.depth = cell.backward_width, cell.net.hidden_size, cell.net.num_layers
+        self.operator, self.gates, self.options = ONNX_RNN_OPERATORS[cell.net.mode]
         for layer in range(self.depth):
             for name, weight in zip("wrb", self._layer(cell.net, layer), strict=True):
                 self.register_buffer(f"{name}{layer}", weight)
 
     def _layer(self, net: nn.RNNBase, layer: int) -> tuple[Tensor, Tensor, Tensor]:
         """Input weights, recurrent weights and both biases, one row a direction."""
-        sides = [f"_l{layer}", f"_l{layer}_reverse"] if self.backwards else [f"_l{layer}"]
+        sides = [f"_l{layer}", f"_l{layer}_reverse"] if self.backward_width else [f"_l{layer}"]
         kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         into, own, *biases = (torch.stack([self._turned(net, kind + side) for side in sides]) for kind in kinds)
         return into, own, torch.cat(biases, 1)
@@ -138,7 +138,7 @@ class WholeNet(nn.Module):
     def whole(self, x: Float[Tensor, "B T I"], places: Places, state: None = None) -> tuple[States, None]:
         lengths = places.keep.sum(1).clamp(min=1).to(torch.int32)
         y = x.transpose(0, 1)
-        options = {"hidden_size": self.width, "direction": "bidirectional" if self.backwards else "forward"}
+        options = {"hidden_size": self.width, "direction": "bidirectional" if self.backward_width else "forward"}
         for layer in range(self.depth):
             weights = [getattr(self, f"{name}{layer}") for name in "wrb"]
             y = torch.onnx.ops.symbolic(
@@ -146,7 +146,7 @@ class WholeNet(nn.Module):
                 (y, *weights, lengths),
                 options | self.options,
                 dtype=x.dtype,
-                shape=(y.shape[0], 2 if self.backwards else 1, y.shape[1], self.width),
+                shape=(y.shape[0], 2 if self.backward_width else 1, y.shape[1], self.width),
                 version=OPSET,
             )
             y = y.transpose(1, 2).flatten(2)
@@ -156,8 +156,8 @@ class WholeNet(nn.Module):
 def _exportable(model: Model) -> Model:
     """A copy in which every part can go into a graph. A decoder steps by plain operations, so its cell stays."""
     model = copy.deepcopy(model).eval().requires_grad_(False)
-    _replace(model, {Sinusoidal: ComputedWaves, Learned: LearnedTable})
-    _replace(cast(nn.Module, model.encoder), {Recurrence: WholeNet})
+    _replace(model, {Sinusoidal: ComputedSinusoids, Learned: LearnedTable})
+    _replace(cast(nn.Module, model.encoder), {RecurrentNet: OnnxRecurrentNet})
     return model
 
 
@@ -171,10 +171,10 @@ def _replace(root: nn.Module, others: Mapping[type, Callable[[Any], nn.Module]])
 # ── the two graphs ────────────────────────────────────────────────────────────────────────────────
 
 
-class Reading(nn.Module):
+class EncoderGraph(nn.Module):
     """Sources → the state before the first token."""
 
-    def __init__(self, encoder: Encoder, decoder: Decoder, layout: Layout, names: list[str]):
+    def __init__(self, encoder: Encoder, decoder: Decoder, layout: StateLayout, names: list[str]):
         super().__init__()
         self.encoder, self.decoder, self.layout, self.names = encoder, decoder, layout, names
 
@@ -188,10 +188,10 @@ def _empty(tensor: Tensor, rows: Any) -> Tensor:
     return tensor.new_zeros(rows, *tensor.shape[1:]) if 0 in tensor.shape[1:] else tensor
 
 
-class Writing(nn.Module):
+class StepGraph(nn.Module):
     """A token of each hypothesis and the state → log-probabilities, and what of the state has changed."""
 
-    def __init__(self, decoder: Decoder, head: Head, layout: Layout, moving: list[str]):
+    def __init__(self, decoder: Decoder, head: Head, layout: StateLayout, moving: list[str]):
         super().__init__()
         self.decoder, self.head, self.layout, self.moving = decoder, head, layout, moving
 
@@ -236,7 +236,7 @@ class Example:
 
 
 EXAMPLE = Example(sentences=2, beam=2, source=5, past=3)
-OTHER = Example(sentences=3, beam=3, source=6, past=4)
+SECOND_EXAMPLE = Example(sentences=3, beam=3, source=6, past=4)
 
 
 def _free(one: Tensor, other: Tensor) -> dict[int, str]:
@@ -250,19 +250,19 @@ def graphs(model: Model) -> tuple[Any, Any]:
     """The graphs of a model that writes: `ids`, `keep` → state; `tokens`, state → `log_probs`, `next.` state."""
     model = _exportable(model)
     assert model.decoder is not None
-    state, other = EXAMPLE.state(model), OTHER.state(model)
-    layout = Layout(state)
+    state, other = EXAMPLE.state(model), SECOND_EXAMPLE.state(model)
+    layout = StateLayout(state)
     flat, other = layout.flat(state), layout.flat(other)
     moving = [name for name in flat if name not in layout.fixed]
     step = _traced(
-        Writing(model.decoder, model.head, layout, moving),
+        StepGraph(model.decoder, model.head, layout, moving),
         {"tokens": EXAMPLE.tokens(), "state": flat},
         {"tokens": {0: "hypotheses"}, "state": {name: _free(flat[name], other[name]) for name in flat}},
         ["tokens", *flat],
-        ["log_probs", *(NEXT + name for name in moving)],
+        ["log_probs", *(NEXT_STATE_PREFIX + name for name in moving)],
     )
     needed = _needed(step, moving)
-    reading = Reading(model.encoder, model.decoder, layout, needed)
+    reading = EncoderGraph(model.encoder, model.decoder, layout, needed)
     free = {0: "sentences", 1: "source"}
     encoder = _traced(reading, EXAMPLE.sources(), {"ids": free, "keep": free}, ["ids", "keep"], needed)
     return encoder, step

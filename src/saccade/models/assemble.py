@@ -5,12 +5,12 @@ from typing import Annotated, Any, cast
 from torch import nn
 
 from saccade.config import Config, Count, Given, Rate, Slot, build, merge, plain, schema
-from saccade.errors import ConfigError, Refusal
+from saccade.errors import BuildError, ConfigError
 from saccade.models.blocks import Dropouts
+from saccade.models.contracts import Decoder, Encoder
 from saccade.models.recurrent import RecurrentDecoder, RecurrentEncoder
-from saccade.models.sides import Decoder, Encoder
 from saccade.models.stacked import Stacked
-from saccade.parts.heads import Head, HeadSlot, Tied
+from saccade.parts.heads import Head, HeadSlot, TiedHead
 
 ENCODERS = {"stacked": Stacked, "recurrent": RecurrentEncoder}
 DECODERS = {"stacked": Stacked, "recurrent": RecurrentDecoder}
@@ -31,7 +31,7 @@ class ModelConfig(Config):
     dim: Count = 512
     encoder: Annotated[Any, Slot(ENCODERS)] = Stacked
     decoder: Annotated[Any, Slot(DECODERS)] = Stacked
-    head: HeadSlot = Tied
+    head: HeadSlot = TiedHead
     shared_embeddings: bool = True
     dropout: DropoutRates = DropoutRates()
 
@@ -62,17 +62,17 @@ class Model(nn.Module):
         self.encoder, self.decoder, self.head = encoder, decoder, head
 
 
-def to_source(name: str) -> bool:
+def is_cross_attention(name: str) -> bool:
     """Whether the attention of this name looks at the source while the decoder writes."""
-    return name.startswith("decoder.") and name.partition("@")[0].endswith("memory")
+    return name.startswith("decoder.") and name.partition("@")[0].endswith("cross")
 
 
-def attentions_to_source(model: Model) -> dict[str, int]:
+def cross_attentions(model: Model) -> dict[str, int]:
     """The attentions of a decoder to its source by name, and how many heads each has."""
     return {
         name: getattr(part, "heads", 1)
         for name, part in model.named_modules()
-        if to_source(name) and getattr(part, "looks", False)
+        if is_cross_attention(name) and getattr(part, "attends", False)
     }
 
 
@@ -90,25 +90,25 @@ def assemble(config: ModelConfig, source: int, target: int, *, frames: bool = Fa
             decoder = build(config.decoder, "decoder", vocabulary=target, causal=True, reads=True, **site)
             if config.shared_embeddings:
                 decoder.embedding = _shared(config, encoder, source, target)
-            turned = {"turned": decoder.embedding.turned}
+            tied = {"tied_weight": decoder.embedding.tied_weight}
         else:
-            decoder, turned = None, {}
-        head = build(config.head, "head", vocabulary=target, dim=config.dim, **turned)
-    except Refusal as refusal:
+            decoder, tied = None, {}
+        head = build(config.head, "head", vocabulary=target, dim=config.dim, **tied)
+    except BuildError as refusal:
         raise ConfigError(f"{'.'.join(('model', *refusal.key))}: {refusal.reason}") from None
     return Model(encoder, decoder, cast(Head, head))
 
 
 def _shared(config: ModelConfig, encoder: Encoder, source_vocabulary: int, target_vocabulary: int) -> Any:
     if source_vocabulary != target_vocabulary:
-        raise Refusal(
+        raise BuildError(
             f"needs one vocabulary for both languages, but the source has {source_vocabulary} tokens and the target "
             f"{target_vocabulary}; set data.joint=true or model.shared_embeddings=false",
             ("shared_embeddings",),
         )
     kinds = [plain(side.options["embedding"]) for side in (config.encoder, config.decoder)]
     if kinds[0] != kinds[1]:
-        raise Refusal(
+        raise BuildError(
             f"the encoder's embedding is {kinds[0]} and the decoder's {kinds[1]}; make them equal, or set "
             "model.shared_embeddings=false",
             ("shared_embeddings",),

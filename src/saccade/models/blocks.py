@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from saccade.config import Slot, build
 from saccade.parts.connections import ConnectionSlot, PreNorm
-from saccade.parts.feed_forwards import FeedForward, PlainFeedForward
+from saccade.parts.feed_forwards import FeedForwardSlot, PlainFeedForward
 from saccade.parts.mixers import MixerSlot, MultiHead
-from saccade.parts.norms import LayerNorm, Norm
+from saccade.parts.norms import LayerNorm, NormSlot
 from saccade.places import Memory, Places
 from saccade.shapes import States
 
@@ -29,7 +29,7 @@ class Standard(nn.Module):
     """Self-attention, attention to the memory if it reads one, feed-forward; a connection around each.
 
     ```
-    x ─ around_self(self) ─ around_memory(memory) ─ around_feed_forward(feed_forward) ─ y
+    x ─ residual_self(self) ─ residual_cross(cross) ─ residual_feed_forward(feed_forward) ─ y
     ```
     The names of the sublayers are the words of the config, of the weight files and of the attention maps.
     """
@@ -42,31 +42,31 @@ class Standard(nn.Module):
         dropouts: Dropouts = Dropouts(),
         *,
         self_: MixerSlot = MultiHead,
-        memory: MixerSlot = MultiHead,
-        feed_forward: FeedForward = PlainFeedForward,
+        cross: MixerSlot = MultiHead,
+        feed_forward: FeedForwardSlot = PlainFeedForward,
         connection: ConnectionSlot = PreNorm,
-        norm: Norm = LayerNorm,
+        norm: NormSlot = LayerNorm,
     ):
         super().__init__()
-        mixers = {"self": (self_, causal)} | ({"memory": (memory, False)} if reads else {})
+        mixers = {"self": (self_, causal)} | ({"cross": (cross, False)} if reads else {})
         for name, (mixer, past_only) in mixers.items():
-            site = {"dim": dim, "causal": past_only, "remembers": name == "memory", "dropout": dropouts.attention}
+            site = {"dim": dim, "causal": past_only, "cross": name == "cross", "dropout": dropouts.attention}
             self.add_module(name, build(mixer, name, **site))
         self.add_module("feed_forward", build(feed_forward, "feed_forward", dim=dim, dropout=dropouts.feed_forward))
         self.mixers = tuple(mixers)
         self._norm, self._dim = norm, dim
         for name in (*mixers, "feed_forward"):
-            around = build(connection, "connection", dim=dim, norm=norm, dropout=dropouts.residual)
-            self.add_module(f"around_{name}", around)
-            self._closes = bool(around.closes)
+            residual = build(connection, "connection", dim=dim, norm=norm, dropout=dropouts.residual)
+            self.add_module(f"residual_{name}", residual)
+            self._needs_final_norm = bool(residual.needs_final_norm)
 
-    def closing(self) -> nn.Module:
+    def final_norm(self) -> nn.Module:
         """The norm that ends a stack of these, if the stream leaves them bare."""
-        return build(self._norm, "norm", dim=self._dim) if self._closes else nn.Identity()
+        return build(self._norm, "norm", dim=self._dim) if self._needs_final_norm else nn.Identity()
 
     def start(self, memory: Memory | None, rows: int) -> dict[str, Any]:
         return {
-            name: self.get_submodule(name).start(memory if name == "memory" else None, rows)  # type: ignore[operator]
+            name: self.get_submodule(name).start(memory if name == "cross" else None, rows)  # type: ignore[operator]
             for name in self.mixers
         }
 
@@ -78,9 +78,9 @@ class Standard(nn.Module):
                 y, after[name] = self.get_submodule(name)(x, places, state[name])
                 return y
 
-            x = self.get_submodule(f"around_{name}")(x, mix)
+            x = self.get_submodule(f"residual_{name}")(x, mix)
         feed_forward = self.get_submodule("feed_forward")
-        return self.get_submodule("around_feed_forward")(x, lambda x: feed_forward(x, places.keep)), after
+        return self.get_submodule("residual_feed_forward")(x, lambda x: feed_forward(x, places.keep)), after
 
 
 BLOCKS: dict[str, Callable[..., nn.Module]] = {"standard": Standard}

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from saccade.config import Count, build
 from saccade.errors import SaccadeError
 from saccade.models.blocks import Dropouts
-from saccade.parts.cells import Cell, CellSlot, State, gru
+from saccade.parts.cells import Cell, CellSlot, CellState, gru
 from saccade.parts.contexts import Context, ContextSlot
 from saccade.parts.dropout import Dropout
-from saccade.parts.embeddings import Embedding, EmbeddingSlot, Words
+from saccade.parts.embeddings import Embedding, EmbeddingSlot, TokenEmbedding
 from saccade.parts.inits import linear
-from saccade.parts.mixers import Bare
+from saccade.parts.mixers import Unprojected
 from saccade.parts.pools import Last, Pool, PoolSlot
 from saccade.parts.readouts import Deep, Readout, ReadoutSlot
 from saccade.places import Memory, Places
@@ -36,7 +36,7 @@ class RecurrentEncoder(nn.Module):
         cell: CellSlot = gru,
         depth: Count = 1,
         bidirectional: bool = True,
-        embedding: EmbeddingSlot = Words,
+        embedding: EmbeddingSlot = TokenEmbedding,
         pool: PoolSlot = Last,
     ):
         super().__init__()
@@ -44,7 +44,7 @@ class RecurrentEncoder(nn.Module):
         size = {"inputs": dim, "dim": dim, "depth": depth, "bidirectional": bidirectional}
         self.cell = cast(Cell, build(cell, "cell", dropout=dropouts.residual, **size))
         self.dropout, self.drop_states = Dropout(dropouts.embedding), Dropout(dropouts.residual)
-        self.pool = cast(Pool, build(pool, "pool", backwards=self.cell.backwards))
+        self.pool = cast(Pool, build(pool, "pool", backward_width=self.cell.backward_width))
 
     def encode(self, values: Tensor, keep: Keep | None) -> Memory:
         """Read a whole sequence."""
@@ -77,80 +77,84 @@ class RecurrentDecoder(nn.Module):
         *,
         cell: CellSlot = gru,
         depth: Count = 1,
-        embedding: EmbeddingSlot = Words,
-        memory: ContextSlot = Bare,
+        embedding: EmbeddingSlot = TokenEmbedding,
+        cross: ContextSlot = Unprojected,
         attend: Literal["before", "after"] = "before",
         input_feeding: bool = False,
         readout: ReadoutSlot = Deep,
     ):
         super().__init__()
-        self.dim, self.feeds = dim, input_feeding
+        self.dim, self.input_feeding = dim, input_feeding
         self.embedding = cast(Embedding, build(embedding, "embedding", vocabulary=vocabulary, frames=0, dim=dim))
-        site = {"dim": dim, "causal": False, "remembers": True, "dropout": dropouts.attention}
-        self.memory = cast(Context, build(memory, "memory", **site))
-        self.before = attend == "before" or not self.memory.looks
-        told = (self.memory.width if self.before else 0) + (dim if input_feeding else 0)
+        site = {"dim": dim, "causal": False, "cross": True, "dropout": dropouts.attention}
+        self.cross = cast(Context, build(cross, "cross", **site))
+        self.before = attend == "before" or not self.cross.attends
+        told = (self.cross.width if self.before else 0) + (dim if input_feeding else 0)
         self.cell = cast(Cell, build(cell, "cell", inputs=dim + told, dim=dim, depth=depth, dropout=dropouts.residual))
-        self.first = linear(dim, depth * self.cell.parts * dim)
-        self.readout = cast(Readout, build(readout, "readout", dim=dim, context=self.memory.width))
+        self.initial = linear(dim, depth * self.cell.state_vectors * dim)
+        self.readout = cast(Readout, build(readout, "readout", dim=dim, context=self.cross.width))
         self.dropout, self.drop_readout = Dropout(dropouts.embedding), Dropout(dropouts.residual)
 
     def start(self, memory: Memory | None, rows: int) -> dict[str, Any]:
         """Before the first token: s₀ = tanh(W summary) for every layer. Without a memory only `at_start` can begin."""
-        if memory is None and self.memory.width:
-            raise SaccadeError('a recurrent decoder that reads no source needs model.decoder.memory = "at_start"')
-        summary = self.first.weight.new_zeros(rows, self.dim) if memory is None else memory.summary
+        if memory is None and self.cross.width:
+            raise SaccadeError('a recurrent decoder that reads no source needs model.decoder.cross = "at_start"')
+        summary = self.initial.weight.new_zeros(rows, self.dim) if memory is None else memory.summary
         state = {
             "at": torch.zeros(rows, dtype=torch.long, device=summary.device),
-            "cell": self.cell.begin(torch.tanh(self.first(summary))),
-            "memory": self.memory.start(memory, rows),
+            "cell": self.cell.initial_state(torch.tanh(self.initial(summary))),
+            "memory": self.cross.start(memory, rows),
         }
-        return state | {"fed": torch.zeros_like(summary)} if self.feeds else state
+        return state | {"fed": torch.zeros_like(summary)} if self.input_feeding else state
 
     def step(self, tokens: Ids, state: dict[str, Any], keep: Keep | None = None) -> tuple[States, dict[str, Any]]:
         """One token, a prefix, or the whole target: all rows advance together."""
         x, places = self.embedding(tokens, keep, state["at"])
         x = self.dropout(x)
-        waits = self.feeds or (self.before and self.memory.looks)
+        waits = self.input_feeding or (self.before and self.cross.attends)
         run = self._step_by_step if waits or tokens.shape[1] == 1 else self._at_once
         hidden, after = run(x, places, state)
         return self.drop_readout(hidden), after | {"at": state["at"] + tokens.shape[1]}
 
     def _at_once(self, x: States, places: Places, state: dict[str, Any]) -> tuple[States, dict[str, Any]]:
         if self.before:
-            context, memory = self.memory(x, places, state["memory"])
+            context, memory = self.cross(x, places, state["memory"])
             y, cell = self.cell.whole(torch.cat([x, context], -1), places, state["cell"])
         else:
             y, cell = self.cell.whole(x, places, state["cell"])
-            context, memory = self.memory(y, places, state["memory"])
+            context, memory = self.cross(y, places, state["memory"])
         return self.readout(y, context, x), {"cell": cell, "memory": memory}
 
     def _step_by_step(self, x: States, places: Places, state: dict[str, Any]) -> tuple[States, dict[str, Any]]:
-        cell: State = state["cell"]
+        cell: CellState = state["cell"]
         memory, fed = state["memory"], state.get("fed")
-        given = self.cell.from_input(x).unbind(1)  # all words at once: a step has less to do
+        given = self.cell.input_gates(x).unbind(1)  # all words at once: a step has less to do
         states, contexts, said = [], [], []
         context: Tensor = x[:, :0]
         for t in range(x.shape[1]):
             here = places.one(t)
             if self.before:
-                context, memory = self.memory(cell[-1][0][:, None], here, memory)
-            y, cell = self.cell.step(self._told(given[t], context, fed), cell)
+                context, memory = self.cross(cell[-1][0][:, None], here, memory)
+            y, cell = self.cell.step(self._gates(given[t], context, fed), cell)
             if not self.before:
-                context, memory = self.memory(y[:, None], here, memory)
-            if self.feeds:
+                context, memory = self.cross(y[:, None], here, memory)
+            if self.input_feeding:
                 said.append(self.readout(y[:, None], context, x[:, t : t + 1]))
                 fed = self.drop_readout(said[-1][:, 0])
             else:
                 states.append(y)
                 contexts.append(context)
-        hidden = torch.cat(said, 1) if self.feeds else self.readout(torch.stack(states, 1), torch.cat(contexts, 1), x)
+        hidden = (
+            torch.cat(said, 1)
+            if self.input_feeding
+            else self.readout(torch.stack(states, 1), torch.cat(contexts, 1), x)
+        )
         after = {"cell": cell, "memory": memory}
-        return hidden, after | {"fed": fed} if self.feeds else after
+        return hidden, after | {"fed": fed} if self.input_feeding else after
 
-    def _told(self, given: Float[Tensor, "B G"], context: Tensor, fed: Tensor | None) -> Float[Tensor, "B G"]:
+    def _gates(self, given: Float[Tensor, "B G"], context: Tensor, fed: Tensor | None) -> Float[Tensor, "B G"]:
         """What the cell's whole input says: the word's part is known already."""
-        told = ([context[:, 0]] if self.before and self.memory.width else []) + ([fed] if fed is not None else [])
+        told = ([context[:, 0]] if self.before and self.cross.width else []) + ([fed] if fed is not None else [])
         if not told:
             return given
-        return given + self.cell.from_input(told[0] if len(told) == 1 else torch.cat(told, -1), self.dim)
+        return given + self.cell.input_gates(told[0] if len(told) == 1 else torch.cat(told, -1), self.dim)

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from saccade.config import Count, build
 from saccade.models.blocks import BlockSlot, Dropouts, Standard
-from saccade.models.stacks import Layer, Plain, Stack, StackSlot
+from saccade.models.stacks import Layer, PlainStack, Stack, StackSlot
 from saccade.parts.dropout import Dropout
-from saccade.parts.embeddings import Embedding, EmbeddingSlot, Words
+from saccade.parts.embeddings import Embedding, EmbeddingSlot, TokenEmbedding
 from saccade.parts.pools import Mean, Pool, PoolSlot
 from saccade.parts.positions import Position, PositionSlot, Sinusoidal
 from saccade.places import Memory
@@ -34,9 +34,9 @@ class Stacked(nn.Module):
         dropouts: Dropouts = Dropouts(),
         *,
         depth: Count = 6,
-        embedding: EmbeddingSlot = Words,
+        embedding: EmbeddingSlot = TokenEmbedding,
         position: PositionSlot = Sinusoidal,
-        stack: StackSlot = Plain,
+        stack: StackSlot = PlainStack,
         block: BlockSlot = Standard,
         pool: PoolSlot = Mean,
     ):
@@ -49,7 +49,7 @@ class Stacked(nn.Module):
             build(block, "block", dim=dim, causal=causal, reads=reads, dropouts=dropouts)
             for _ in range(self.stack.count(depth))
         )
-        self.close = cast(Layer, self.layers[0]).closing()
+        self.final_norm = cast(Layer, self.layers[0]).final_norm()
         self.pool = cast(Pool, build(pool, "pool"))
 
     @property
@@ -61,7 +61,7 @@ class Stacked(nn.Module):
         state = self.stack.start(self._layers, None, values.shape[0])
         x, places = self.embedding(values, keep)
         x, places, _ = self.stack(self._layers, self.dropout(self.position.embed(x, places)), places, state)
-        x = self.close(x)
+        x = self.final_norm(x)
         return Memory(x, places, self.pool(x, places))
 
     def start(self, memory: Memory | None, rows: int) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Stacked(nn.Module):
         x, places = self.embedding(tokens, keep, state["at"])
         x = self.dropout(self.position.embed(x, places))
         x, _, layers = self.stack(self._layers, x, places, state["layers"])
-        return self.close(x), {"at": state["at"] + tokens.shape[1], "layers": layers}
+        return self.final_norm(x), {"at": state["at"] + tokens.shape[1], "layers": layers}
 
     @property
     def _layers(self) -> Sequence[Layer]:

@@ -17,7 +17,7 @@ from saccade.shapes import States
 class Layer(Protocol):
     """What a stack knows of a layer. `closing` makes the norm that ends a stack of such layers, or nothing."""
 
-    def closing(self) -> nn.Module: ...
+    def final_norm(self) -> nn.Module: ...
     def start(self, memory: Memory | None, rows: int) -> Any: ...
     def __call__(self, x: States, places: Places, state: Any) -> tuple[States, Any]: ...
 
@@ -32,7 +32,7 @@ class Stack(Protocol):
     ) -> tuple[States, Places, Any]: ...
 
 
-class Plain(nn.Module):
+class PlainStack(nn.Module):
     """Each layer once, from the bottom to the top."""
 
     def count(self, depth: int) -> int:
@@ -51,6 +51,6 @@ class Plain(nn.Module):
         return x, places, tuple(after)
 
 
-STACKS: dict[str, Callable[..., nn.Module]] = {"plain": Plain}
+STACKS: dict[str, Callable[..., nn.Module]] = {"plain": PlainStack}
 
 StackSlot = Annotated[Callable[..., nn.Module], Slot(STACKS)]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 # A quintic after Newton and Schulz, steep at zero: so many rounds of it bring singular values to between 0.7 and 1.2.
-ROUNDS, LINEAR, CUBIC, QUINTIC = 5, 3.4445, -4.7750, 2.0315
-SIZE = 0.2  # of an entry of a step, as Adam's are: one rate serves both (Liu et al. 2025)
+NEWTON_SCHULZ_STEPS, LINEAR, CUBIC, QUINTIC = 5, 3.4445, -4.7750, 2.0315
+UPDATE_RMS = 0.2  # of an entry of a step, as Adam's are: one rate serves both (Liu et al. 2025)
 
 
 class Muon(torch.optim.Optimizer):
@@ -36,7 +36,7 @@ class Muon(torch.optim.Optimizer):
         rate, decay = self.own["lr"], self.own["weight_decay"]
         steps = orthogonal(torch.stack([self._ahead(p) for p in matrices]))
         for matrix, step in zip(matrices, steps, strict=True):
-            matrix.mul_(1 - rate * decay).add_(step, alpha=-rate * SIZE * max(step.shape) ** 0.5)
+            matrix.mul_(1 - rate * decay).add_(step, alpha=-rate * UPDATE_RMS * max(step.shape) ** 0.5)
 
     def _ahead(self, matrix: nn.Parameter) -> Tensor:
         """The momentum, with the newest gradient once more, as Nesterov looks ahead."""
@@ -59,18 +59,18 @@ def of_one_shape(matrices: Iterable[nn.Parameter]) -> Iterable[list[nn.Parameter
 
 def orthogonal(matrices: Tensor) -> Tensor:
     """About the nearest matrices whose rows, or columns if those are fewer, are orthonormal. (n, rows, columns)."""
-    x = matrices.to(coarse(matrices.device.type))
+    x = matrices.to(compute_dtype(matrices.device.type))
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x  # the smaller square
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
-    for _ in range(ROUNDS):
+    for _ in range(NEWTON_SCHULZ_STEPS):
         square = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=CUBIC, alpha=QUINTIC), x, beta=LINEAR)
     return (x.mT if tall else x).to(matrices.dtype)
 
 
 @cache
-def coarse(device: str) -> torch.dtype:
+def compute_dtype(device: str) -> torch.dtype:
     """bfloat16 where it is fast: singular values need only be about one."""
     able = device != "cpu" or any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16"))
     return torch.bfloat16 if able else torch.float32

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from saccade.config import NotNegative, Positive, Rate, Slot
-from saccade.errors import Refusal
+from saccade.errors import BuildError
 from saccade.optim.muon import Muon
 
 
@@ -34,7 +34,7 @@ def muon(
     """Muon (Jordan et al. 2024) for linear maps between hidden states, AdamW for words, head, norms and biases."""
     matrices = _hidden_maps(model)
     if any(hasattr(matrix, "device_mesh") for matrix in matrices):  # DTensors: importing their class takes a second
-        raise Refusal('muon needs whole matrices; give train.ranks = "copied", or take adamw')
+        raise BuildError('muon needs whole matrices; give train.ranks = "replicated", or take adamw')
     taken = {id(matrix) for matrix in matrices}
     rest = _adamw([p for p in model.parameters() if id(p) not in taken], betas, eps, weight_decay)
     return Muon(matrices, rest, momentum=momentum, weight_decay=weight_decay)

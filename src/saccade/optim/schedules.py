@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Protocol
 
-from saccade.config import Natural, Positive, Share, Slot
+from saccade.config import Fraction, Natural, Positive, Slot
 
 
 class Schedule(Protocol):
@@ -13,12 +13,12 @@ class Schedule(Protocol):
     def __call__(self, step: int) -> float: ...
 
 
-def risen(step: int, warmup: int) -> float:
+def warmup_fraction(step: int, warmup: int) -> float:
     """How much of the warm-up is done, 0 to 1."""
     return min(1.0, step / max(1, warmup))
 
 
-def gone(step: int, warmup: int, updates: int) -> float:
+def decay_fraction(step: int, warmup: int, updates: int) -> float:
     """How much of the way from the warm-up to the last update is done, 0 to 1."""
     return min(1.0, max(0.0, (step - warmup) / max(1, updates - warmup)))
 
@@ -30,29 +30,29 @@ class InverseRoot:
         self.rate, self.warmup = rate, warmup
 
     def __call__(self, step: int) -> float:
-        return self.rate * risen(step, self.warmup) * min(1.0, math.sqrt(max(1, self.warmup) / step))
+        return self.rate * warmup_fraction(step, self.warmup) * min(1.0, math.sqrt(max(1, self.warmup) / step))
 
 
 class Cosine:
     """Up in a line, then down along half a cosine to `last` × `rate` at the last update (Loshchilov & Hutter 2017)."""
 
-    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: Share = 0.0):
+    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: Fraction = 0.0):
         self.updates, self.rate, self.warmup, self.last = updates, rate, warmup, last
 
     def __call__(self, step: int) -> float:
-        left = (1 + math.cos(math.pi * gone(step, self.warmup, self.updates))) / 2
-        return self.rate * risen(step, self.warmup) * (self.last + (1 - self.last) * left)
+        left = (1 + math.cos(math.pi * decay_fraction(step, self.warmup, self.updates))) / 2
+        return self.rate * warmup_fraction(step, self.warmup) * (self.last + (1 - self.last) * left)
 
 
-class Linear:
+class LinearDecay:
     """Up in a line, then down in a line to `last` × `rate` at the last update."""
 
-    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: Share = 0.0):
+    def __init__(self, updates: int, *, rate: Positive = 5e-4, warmup: Natural = 1000, last: Fraction = 0.0):
         self.updates, self.rate, self.warmup, self.last = updates, rate, warmup, last
 
     def __call__(self, step: int) -> float:
-        left = 1 - gone(step, self.warmup, self.updates)
-        return self.rate * risen(step, self.warmup) * (self.last + (1 - self.last) * left)
+        left = 1 - decay_fraction(step, self.warmup, self.updates)
+        return self.rate * warmup_fraction(step, self.warmup) * (self.last + (1 - self.last) * left)
 
 
 class Constant:
@@ -62,13 +62,13 @@ class Constant:
         self.rate, self.warmup = rate, warmup
 
     def __call__(self, step: int) -> float:
-        return self.rate * risen(step, self.warmup)
+        return self.rate * warmup_fraction(step, self.warmup)
 
 
 SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "inverse_root": InverseRoot,
     "cosine": Cosine,
-    "linear": Linear,
+    "linear": LinearDecay,
     "constant": Constant,
 }
 

@@ -1,19 +1,19 @@
 """Parts: small modules that fill the slots of a model. One file = one slot = one contract; all work alone."""
 
 from saccade.parts.activations import ACTIVATIONS
-from saccade.parts.cells import CELLS, Recurrence, gru, lstm, tanh
+from saccade.parts.cells import CELLS, RecurrentNet, gru, lstm, tanh
 from saccade.parts.connections import CONNECTIONS, PostNorm, PreNorm
 from saccade.parts.contexts import CONTEXTS, AtStart, EveryStep
 from saccade.parts.dropout import Dropout
-from saccade.parts.embeddings import EMBEDDINGS, Series, Words
+from saccade.parts.embeddings import EMBEDDINGS, SeriesEmbedding, TokenEmbedding
 from saccade.parts.feed_forwards import FEED_FORWARDS, PlainFeedForward
-from saccade.parts.heads import HEADS, Linear, Tied
-from saccade.parts.mixers import MIXERS, Bare, MultiHead
+from saccade.parts.heads import HEADS, LinearHead, TiedHead
+from saccade.parts.mixers import MIXERS, MultiHead, Unprojected
+from saccade.parts.normalizers import NORMALIZERS, Hard, Softmax, Sparsemax
 from saccade.parts.norms import NORMS, LayerNorm
-from saccade.parts.picks import PICKS, Hard, Soft, Sparsemax
 from saccade.parts.pools import POOLS, First, Last, Max, Mean
 from saccade.parts.positions import POSITIONS, Learned, Sinusoidal
-from saccade.parts.readouts import READOUTS, Attentional, Deep, Plain
+from saccade.parts.readouts import READOUTS, Attentional, Deep, PlainReadout
 from saccade.parts.scores import SCORES, Additive, Dot, Multiplicative, ReducedRank, ScaledDot
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "HEADS",
     "MIXERS",
     "NORMS",
-    "PICKS",
+    "NORMALIZERS",
     "POOLS",
     "POSITIONS",
     "READOUTS",
@@ -34,7 +34,7 @@ __all__ = [
     "Additive",
     "AtStart",
     "Attentional",
-    "Bare",
+    "Unprojected",
     "Deep",
     "Dot",
     "Dropout",
@@ -44,24 +44,24 @@ __all__ = [
     "Last",
     "LayerNorm",
     "Learned",
-    "Linear",
+    "LinearHead",
     "Max",
     "Mean",
     "MultiHead",
     "Multiplicative",
-    "Plain",
+    "PlainReadout",
     "PlainFeedForward",
     "PostNorm",
     "PreNorm",
-    "Recurrence",
+    "RecurrentNet",
     "ReducedRank",
     "ScaledDot",
-    "Series",
+    "SeriesEmbedding",
     "Sinusoidal",
-    "Soft",
+    "Softmax",
     "Sparsemax",
-    "Tied",
-    "Words",
+    "TiedHead",
+    "TokenEmbedding",
     "gru",
     "lstm",
     "tanh",

@@ -19,43 +19,47 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from saccade.config import Slot
-from saccade.errors import Refusal
+from saccade.errors import BuildError
 from saccade.parts.dropout import Dropout
 from saccade.places import Places
 from saccade.shapes import Float, States
 
-State = tuple[tuple[Float[Tensor, "B W"], ...], ...]
+CellState = tuple[tuple[Float[Tensor, "B W"], ...], ...]
 Vectors = Float[Tensor, "B W"]
 
 
 class Cell(Protocol):
     """The contract of a cell. `parts`: how many vectors make the state of a layer."""
 
-    parts: int
-    backwards: int
+    state_vectors: int
+    backward_width: int
 
-    def whole(self, x: Float[Tensor, "B T I"], places: Places, state: State | None = None) -> tuple[States, State]: ...
-    def from_input(self, x: Float[Tensor, "*n I"], first: int = 0) -> Float[Tensor, "*n G"]: ...
-    def step(self, given: Float[Tensor, "B G"], state: State) -> tuple[Vectors, State]: ...
-    def begin(self, start: Float[Tensor, "B n"]) -> State: ...
-
-
-WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # torch's names of a layer's, less its number
-Point = Callable[[Tensor, tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, ...]]
+    def whole(
+        self, x: Float[Tensor, "B T I"], places: Places, state: CellState | None = None
+    ) -> tuple[States, CellState]: ...
+    def input_gates(self, x: Float[Tensor, "*n I"], first: int = 0) -> Float[Tensor, "*n G"]: ...
+    def step(self, given: Float[Tensor, "B G"], state: CellState) -> tuple[Vectors, CellState]: ...
+    def initial_state(self, start: Float[Tensor, "B n"]) -> CellState: ...
 
 
-class Recurrence(nn.Module):
+RNN_WEIGHT_NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # torch's names of a layer's, less its number
+CellStep = Callable[[Tensor, tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, ...]]
+
+
+class RecurrentNet(nn.Module):
     """A net of torch, and how a layer of it takes a step: `point(what its input says, state, weight_hh, bias_hh)`."""
 
-    def __init__(self, net: nn.RNNBase, point: Point, parts: int):
+    def __init__(self, net: nn.RNNBase, point: CellStep, state_vectors: int):
         super().__init__()
         _begin(net)
-        self.net, self.point, self.parts = net, point, parts
+        self.net, self.point, self.state_vectors = net, point, state_vectors
         self.dropout = Dropout(net.dropout)
-        self.backwards = net.hidden_size if net.bidirectional else 0
-        self.names = [[f"{name}_l{layer}" for name in WEIGHTS] for layer in range(net.num_layers)]
+        self.backward_width = net.hidden_size if net.bidirectional else 0
+        self.names = [[f"{name}_l{layer}" for name in RNN_WEIGHT_NAMES] for layer in range(net.num_layers)]
 
-    def whole(self, x: Float[Tensor, "B T I"], places: Places, state: State | None = None) -> tuple[States, State]:
+    def whole(
+        self, x: Float[Tensor, "B T I"], places: Places, state: CellState | None = None
+    ) -> tuple[States, CellState]:
         stacked = None if state is None else self._stacked(state)
         if not places.padded:
             y, last = self.net(x, stacked)
@@ -66,15 +70,15 @@ class Recurrence(nn.Module):
         y, _ = pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
         return y, self._unstacked(last)
 
-    def begin(self, start: Float[Tensor, "B n"]) -> State:
+    def initial_state(self, start: Float[Tensor, "B n"]) -> CellState:
         vectors = start.split(self.net.hidden_size, -1)
-        return tuple(tuple(vectors[i : i + self.parts]) for i in range(0, len(vectors), self.parts))
+        return tuple(tuple(vectors[i : i + self.state_vectors]) for i in range(0, len(vectors), self.state_vectors))
 
-    def from_input(self, x: Float[Tensor, "*n I"], first: int = 0) -> Float[Tensor, "*n G"]:
+    def input_gates(self, x: Float[Tensor, "*n I"], first: int = 0) -> Float[Tensor, "*n G"]:
         weight, _, bias, _ = self._layer(0)
         return F.linear(x, weight[:, first : first + x.shape[-1]], None if first else bias)
 
-    def step(self, given: Float[Tensor, "B G"], state: State) -> tuple[Vectors, State]:
+    def step(self, given: Float[Tensor, "B G"], state: CellState) -> tuple[Vectors, CellState]:
         after: list[tuple[Tensor, ...]] = []
         for number, before in enumerate(state):
             weight_ih, weight_hh, bias_ih, bias_hh = self._layer(number)
@@ -87,11 +91,11 @@ class Recurrence(nn.Module):
         # by the names themselves: at each step of a search, get_parameter's checks cost more than an addition
         return tuple(getattr(self.net, name) for name in self.names[number])  # type: ignore[return-value]
 
-    def _stacked(self, state: State) -> Tensor | tuple[Tensor, ...]:
-        parts = tuple(torch.stack([layer[part] for layer in state]) for part in range(self.parts))
-        return parts[0] if self.parts == 1 else parts
+    def _stacked(self, state: CellState) -> Tensor | tuple[Tensor, ...]:
+        parts = tuple(torch.stack([layer[part] for layer in state]) for part in range(self.state_vectors))
+        return parts[0] if self.state_vectors == 1 else parts
 
-    def _unstacked(self, last: Tensor | tuple[Tensor, ...]) -> State:
+    def _unstacked(self, last: Tensor | tuple[Tensor, ...]) -> CellState:
         parts = (last,) if isinstance(last, Tensor) else last
         return tuple(zip(*(part.unbind(0) for part in parts), strict=True))
 
@@ -111,7 +115,7 @@ def _begin(net: nn.RNNBase) -> None:
 def _sizes(inputs: int, dim: int, depth: int, bidirectional: bool, dropout: float) -> dict[str, Any]:
     """The words of torch."""
     if bidirectional and dim % 2:
-        raise Refusal(f"half of the width {dim} reads backwards, and {dim} is odd", ("bidirectional",))
+        raise BuildError(f"half of the width {dim} reads backwards, and {dim} is odd", ("bidirectional",))
     return {
         "input_size": inputs,
         "hidden_size": dim // 2 if bidirectional else dim,
@@ -122,22 +126,22 @@ def _sizes(inputs: int, dim: int, depth: int, bidirectional: bool, dropout: floa
     }
 
 
-def tanh(inputs: int, dim: int, depth: int = 1, bidirectional: bool = False, dropout: float = 0.0) -> Recurrence:
+def tanh(inputs: int, dim: int, depth: int = 1, bidirectional: bool = False, dropout: float = 0.0) -> RecurrentNet:
     """h' = tanh(W x + U h + b) (Elman 1990)."""
-    return Recurrence(nn.RNN(**_sizes(inputs, dim, depth, bidirectional, dropout)), _tanh_point, parts=1)
+    return RecurrentNet(nn.RNN(**_sizes(inputs, dim, depth, bidirectional, dropout)), _tanh_point, state_vectors=1)
 
 
-def gru(inputs: int, dim: int, depth: int = 1, bidirectional: bool = False, dropout: float = 0.0) -> Recurrence:
+def gru(inputs: int, dim: int, depth: int = 1, bidirectional: bool = False, dropout: float = 0.0) -> RecurrentNet:
     """r, z = σ(W x + U h + b); n = tanh(W x + b + r ⊙ (U h + b)); h' = (1 − z) ⊙ n + z ⊙ h (Cho et al. 2014, as torch
     has it)."""
-    return Recurrence(nn.GRU(**_sizes(inputs, dim, depth, bidirectional, dropout)), _gru_point, parts=1)
+    return RecurrentNet(nn.GRU(**_sizes(inputs, dim, depth, bidirectional, dropout)), _gru_point, state_vectors=1)
 
 
-def lstm(inputs: int, dim: int, depth: int = 1, bidirectional: bool = False, dropout: float = 0.0) -> Recurrence:
+def lstm(inputs: int, dim: int, depth: int = 1, bidirectional: bool = False, dropout: float = 0.0) -> RecurrentNet:
     """i, f, o = σ(W x + U h + b); g = tanh(W x + U h + b); c' = f ⊙ c + i ⊙ g; h' = o ⊙ tanh(c') (Hochreiter &
     Schmidhuber 1997; Gers, Schmidhuber & Cummins 2000). The forget gate begins open (Józefowicz et al. 2015)."""
     net = nn.LSTM(**_sizes(inputs, dim, depth, bidirectional, dropout))
-    cell = Recurrence(net, _lstm_point, parts=2)
+    cell = RecurrentNet(net, _lstm_point, state_vectors=2)
     for name, weight in net.named_parameters():
         if name.startswith("bias_ih"):
             weight.detach()[net.hidden_size : 2 * net.hidden_size] = 1.0

@@ -14,7 +14,7 @@ from saccade.shapes import States
 class Connection(Protocol):
     """`closes`: the stream leaves a stack of these unnormalised, so the stack ends with a norm."""
 
-    closes: bool
+    needs_final_norm: bool
 
     def __call__(self, x: States, sublayer: Callable[[Tensor], Tensor]) -> States: ...
 
@@ -22,7 +22,7 @@ class Connection(Protocol):
 class PostNorm(nn.Module):
     """x → norm(x + f(x)), the original Transformer (Vaswani et al. 2017)."""
 
-    closes = False
+    needs_final_norm = False
 
     def __init__(self, dim: int, norm: Callable[..., nn.Module] = LayerNorm, dropout: float = 0.0):
         super().__init__()
@@ -36,7 +36,7 @@ class PostNorm(nn.Module):
 class PreNorm(nn.Module):
     """x → x + f(norm(x)): gradients have a free way down (Xiong et al. 2020, arXiv:2002.04745)."""
 
-    closes = True
+    needs_final_norm = True
 
     def __init__(self, dim: int, norm: Callable[..., nn.Module] = LayerNorm, dropout: float = 0.0):
         super().__init__()

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from saccade.config import Slot
-from saccade.parts.mixers import Bare, MultiHead
-from saccade.places import Fixed, Memory, Places
+from saccade.parts.mixers import MultiHead, Unprojected
+from saccade.places import Memory, PerSentence, Places
 from saccade.shapes import Float, States
 
 
 class Context(Protocol):
     """The contract of a context. `looks`: what it tells depends on who asks, so it must be asked at every step."""
 
-    looks: bool
+    attends: bool
     width: int
 
     def start(self, memory: Memory | None, rows: int) -> Any: ...
@@ -26,7 +26,7 @@ class Context(Protocol):
 class AtStart(nn.Module):
     """Nothing: the decoder starts from the source's summary and is left alone (Sutskever, Vinyals & Le 2014)."""
 
-    looks = False
+    attends = False
     width = 0
 
     def start(self, memory: Memory | None, rows: int) -> None:
@@ -39,16 +39,16 @@ class AtStart(nn.Module):
 class EveryStep(nn.Module):
     """The same summary of the source at every step (Cho et al. 2014)."""
 
-    looks = False
+    attends = False
 
     def __init__(self, dim: int):
         super().__init__()
         self.width = dim
 
-    def start(self, memory: Memory, rows: int) -> Fixed:
-        return Fixed(memory.summary)
+    def start(self, memory: Memory, rows: int) -> PerSentence:
+        return PerSentence(memory.summary)
 
-    def forward(self, x: States, places: Places, state: Fixed) -> tuple[States, Fixed]:
+    def forward(self, x: States, places: Places, state: PerSentence) -> tuple[States, PerSentence]:
         summary: Tensor = state.value
         beam = x.shape[0] // summary.shape[0]
         each = summary if beam == 1 else torch.repeat_interleave(summary, beam, 0)
@@ -56,7 +56,7 @@ class EveryStep(nn.Module):
 
 
 CONTEXTS: dict[str, Callable[..., nn.Module]] = {
-    "bare": Bare,
+    "unprojected": Unprojected,
     "multi_head": MultiHead,
     "every_step": EveryStep,
     "at_start": AtStart,

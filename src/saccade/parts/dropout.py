@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from saccade.errors import Refusal
+from saccade.errors import BuildError
 
 
 class Dropout(nn.Module):
@@ -19,7 +19,7 @@ class Dropout(nn.Module):
         self.threshold = round(rate * 256)
         self.generator: torch.Generator | None = None  # who draws, where several draw at once; None: torch's own
         if not 0 <= self.threshold < 256:
-            raise Refusal(f"a dropout rate is from 0 to 255/256, got {rate}")
+            raise BuildError(f"a dropout rate is from 0 to 255/256, got {rate}")
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self._mask(x) if self._drops else x

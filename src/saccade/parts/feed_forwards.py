@@ -17,14 +17,14 @@ class PlainFeedForward(nn.Module):
 
     def __init__(self, dim: int, dropout: float = 0.0, *, inner: Count = 2048, activation: Activation = "relu"):
         super().__init__()
-        self.into, self.out = linear(dim, inner), linear(inner, dim)
+        self.up, self.down = linear(dim, inner), linear(inner, dim)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
     def forward(self, x: States, keep: Keep) -> States:
-        return self.out(self.dropout(self.activation(self.into(x))))
+        return self.down(self.dropout(self.activation(self.up(x))))
 
 
 FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {"plain": PlainFeedForward}
 
-FeedForward = Annotated[Callable[..., nn.Module], Slot(FEED_FORWARDS)]
+FeedForwardSlot = Annotated[Callable[..., nn.Module], Slot(FEED_FORWARDS)]

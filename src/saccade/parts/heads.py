@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from saccade.config import Slot
-from saccade.errors import Refusal
-from saccade.parts import products
+from saccade.errors import BuildError
+from saccade.parts import fast_linear
+from saccade.parts.fast_linear import matmul, padded
 from saccade.parts.inits import linear
-from saccade.parts.products import padded, times
 from saccade.shapes import Float, Int
 
-CHUNK = 256  # rows of logits held at a time: 8 MB for 8,000 words, which stays near the cores
-UNLIKELY = 1e-30
+LOGIT_CHUNK_ROWS = 256  # rows of logits held at a time: 8 MB for 8,000 words, which stays near the cores
+MIN_PROBABILITY = 1e-30
 
 Factors = tuple[Tensor, Tensor, Tensor | None]  # logits: the first, times the second turned round, plus the third
 
@@ -31,7 +31,7 @@ class Head(Protocol):
     def log_probs(self, hidden: Float[Tensor, "*n D"]) -> Float[Tensor, "*n V"]: ...
 
     def loss(
-        self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], smoothing: float, agreement: float = 0.0
+        self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], smoothing: float, r_drop: float = 0.0
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "n"]]: ...
 
 
@@ -52,7 +52,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         target: Tensor,
         smoothing: float,
-        agreement: float,
+        r_drop: float,
         learns: bool,
     ) -> tuple[Tensor, Tensor]:
         d_hidden = torch.empty_like(hidden)
@@ -60,15 +60,20 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         d_bias = torch.zeros_like(bias) if learns and bias is not None else None
         mean_weight, mean_bias = weight.mean(0), 0.0 if bias is None else bias.mean()
         found: list[_Costs] = []
-        for h, t, dh in zip(hidden.split(CHUNK), target.split(CHUNK), d_hidden.split(CHUNK), strict=True):
+        for h, t, dh in zip(
+            hidden.split(LOGIT_CHUNK_ROWS),
+            target.split(LOGIT_CHUNK_ROWS),
+            d_hidden.split(LOGIT_CHUNK_ROWS),
+            strict=True,
+        ):
             h, n = padded(h), len(t)
-            costs, p = _costs(h, weight, bias, t, agreement)
+            costs, p = _costs(h, weight, bias, t, r_drop)
             found.append(costs)
             if d_turned is None:
                 continue
             p.scatter_add_(1, t[:, None], p.new_full((n, 1), smoothing - 1))
-            dh.copy_(times(p, weight.t())[:n])
-            d_turned += times(h.t(), p.t())  # where h is padding it is zero
+            dh.copy_(matmul(p, weight.t())[:n])
+            d_turned += matmul(h.t(), p.t())  # where h is padding it is zero
             if d_bias is not None:
                 d_bias += p[:n].sum(0)
         costs = _Costs(*map(torch.cat, zip(*found, strict=True))) if found else _Costs(*hidden.new_zeros(3, 0))
@@ -81,7 +86,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.mark_non_differentiable(costs.each)
         smooth = (costs.log_total - (hidden @ mean_weight + mean_bias)).sum()
-        total = (1 - smoothing) * costs.each.sum() + smoothing * smooth + agreement * costs.apart.sum()
+        total = (1 - smoothing) * costs.each.sum() + smoothing * smooth + r_drop * costs.apart.sum()
         return total, costs.each
 
     @staticmethod
@@ -100,28 +105,26 @@ class _Costs(NamedTuple):
     apart: Float[Tensor, "m"]
 
 
-def _costs(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, agreement: float
-) -> tuple[_Costs, Tensor]:
+def _costs(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, r_drop: float) -> tuple[_Costs, Tensor]:
     """And the gradient of the costs for the logits, but for what targets add to it: without agreement that is p."""
-    logits, n = times(hidden, weight, bias), len(target)
+    logits, n = matmul(hidden, weight, bias), len(target)
     gold = logits[:n].gather(1, target[:, None])[:, 0]
-    between = logits[:n:2] - logits[1:n:2] if agreement else None
+    between = logits[:n:2] - logits[1:n:2] if r_drop else None
     p = torch.softmax(logits, 1, out=logits)
     chance = p[:n].gather(1, target[:, None])[:, 0]
     each = -chance.log()
-    if bool((chance < UNLIKELY).any()):  # too near to zero to take its logarithm
-        rows = (chance < UNLIKELY).nonzero()[:, 0]
+    if bool((chance < MIN_PROBABILITY).any()):  # too near to zero to take its logarithm
+        rows = (chance < MIN_PROBABILITY).nonzero()[:, 0]
         again = hidden[rows] @ weight.T
         each[rows] = (again if bias is None else again + bias).logsumexp(1) - gold[rows]
     log_total = gold + each
     if between is None:
         return _Costs(each, log_total, each.new_zeros(0)), p
     between -= (log_total[::2] - log_total[1::2])[:, None]
-    return _Costs(each, log_total, _draw_together(p[:n:2], p[1:n:2], between, agreement)), p
+    return _Costs(each, log_total, _symmetric_kl(p[:n:2], p[1:n:2], between, r_drop)), p
 
 
-def _draw_together(p: Tensor, q: Tensor, between: Tensor, much: float) -> Tensor:
+def _symmetric_kl(p: Tensor, q: Tensor, between: Tensor, much: float) -> Tensor:
     """(KL(p‖q) + KL(q‖p)) / 2 of each row, where `between` is log p − log q. Its gradient for the logits, so `much`, is
     added to p and q in place: that of p is (p (log p − log q − KL(p‖q)) + p − q) / 2."""
     here, there = p * between, q * between
@@ -133,14 +136,14 @@ def _draw_together(p: Tensor, q: Tensor, between: Tensor, much: float) -> Tensor
 
 
 def cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float, agreement: float
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float, r_drop: float
 ) -> tuple[Tensor, Tensor]:
     learns = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
-    total, each = ChunkedCrossEntropy.apply(hidden, weight, bias, target, smoothing, agreement, learns)  # type: ignore[misc]
+    total, each = ChunkedCrossEntropy.apply(hidden, weight, bias, target, smoothing, r_drop, learns)  # type: ignore[misc]
     return total, each
 
 
-class Linear(nn.Module):
+class LinearHead(nn.Module):
     """log p = log softmax(W h + b), with a table of its own."""
 
     def __init__(self, vocabulary: int, dim: int, *, bias: bool = True):
@@ -151,43 +154,43 @@ class Linear(nn.Module):
         return hidden, self.out.weight, self.out.bias
 
     def log_probs(self, hidden: Float[Tensor, "*n D"]) -> Float[Tensor, "*n V"]:
-        return products.linear(*self.factors(hidden)).log_softmax(-1)
+        return fast_linear.linear(*self.factors(hidden)).log_softmax(-1)
 
     def loss(
-        self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], smoothing: float, agreement: float = 0.0
+        self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], smoothing: float, r_drop: float = 0.0
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "n"]]:
-        return cross_entropy(*self.factors(hidden), target, smoothing, agreement)
+        return cross_entropy(*self.factors(hidden), target, smoothing, r_drop)
 
 
-class Tied(nn.Module):
+class TiedHead(nn.Module):
     """log p = log softmax(E h): the decoder's embedding turned round (Press & Wolf 2017). It owns no weights, unless a
     `bias` is added to E h."""
 
     def __init__(
         self,
         vocabulary: int = 0,
-        turned: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
+        tied_weight: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None,
         *,
         bias: bool = False,
     ):
         super().__init__()
-        if turned is None:
-            raise Refusal('"tied" shares the table of a decoder, and this task has none; use "linear"')
-        self.turned = turned
+        if tied_weight is None:
+            raise BuildError('"tied" shares the table of a decoder, and this task has none; use "linear"')
+        self.tied_weight = tied_weight
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
 
     def factors(self, hidden: Float[Tensor, "*n D"]) -> Factors:
-        return *self.turned(hidden), self.bias
+        return *self.tied_weight(hidden), self.bias
 
     def log_probs(self, hidden: Float[Tensor, "*n D"]) -> Float[Tensor, "*n V"]:
-        return products.linear(*self.factors(hidden)).log_softmax(-1)
+        return fast_linear.linear(*self.factors(hidden)).log_softmax(-1)
 
     def loss(
-        self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], smoothing: float, agreement: float = 0.0
+        self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], smoothing: float, r_drop: float = 0.0
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "n"]]:
-        return cross_entropy(*self.factors(hidden), target, smoothing, agreement)
+        return cross_entropy(*self.factors(hidden), target, smoothing, r_drop)
 
 
-HEADS: dict[str, Callable[..., nn.Module]] = {"tied": Tied, "linear": Linear}
+HEADS: dict[str, Callable[..., nn.Module]] = {"tied": TiedHead, "linear": LinearHead}
 
 HeadSlot = Annotated[Callable[..., nn.Module], Slot(HEADS)]

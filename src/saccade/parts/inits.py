@@ -5,12 +5,12 @@ import math
 import torch
 from torch import nn
 
-from saccade.parts.products import Linear
+from saccade.parts.fast_linear import FastLinear
 
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
     """A linear map that keeps the variance both ways (Glorot & Bengio 2010), with a bias of zero."""
-    layer = Linear(inputs, outputs, bias=bias)
+    layer = FastLinear(inputs, outputs, bias=bias)
     nn.init.xavier_uniform_(layer.weight)
     if bias:
         nn.init.zeros_(layer.bias)

@@ -17,4 +17,4 @@ class LayerNorm(nn.LayerNorm):
 
 NORMS: dict[str, Callable[..., nn.Module]] = {"layer": LayerNorm}
 
-Norm = Annotated[Callable[..., nn.Module], Slot(NORMS)]
+NormSlot = Annotated[Callable[..., nn.Module], Slot(NORMS)]

@@ -49,15 +49,15 @@ class Last(nn.Module):
     """The state at the last real place. Of `backwards` columns, which were read from right to left, it is the state at
     the first place: so the last states of a bidirectional net come together (Bahdanau, Cho & Bengio 2015)."""
 
-    def __init__(self, backwards: int = 0):
+    def __init__(self, backward_width: int = 0):
         super().__init__()
-        self.backwards = backwards
+        self.backward_width = backward_width
 
     def forward(self, states: States, places: Places) -> Float[Tensor, "B D"]:
         last = (places.keep.sum(1) - 1).clamp(min=0)
         there = states[torch.arange(states.shape[0], device=states.device), last]
-        if self.backwards:
-            forwards = states.shape[-1] - self.backwards
+        if self.backward_width:
+            forwards = states.shape[-1] - self.backward_width
             there = torch.cat([there[:, :forwards], states[:, 0, forwards:]], -1)
         return there * places.keep[:, :1]
 

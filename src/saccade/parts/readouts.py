@@ -17,7 +17,7 @@ class Readout(Protocol):
     def __call__(self, state: States, context: Float[Tensor, "B T C"], word: States) -> States: ...
 
 
-class Plain(nn.Module):
+class PlainReadout(nn.Module):
     """The state itself (Sutskever, Vinyals & Le 2014)."""
 
     def forward(self, state: States, context: Float[Tensor, "B T C"], word: States) -> States:
@@ -47,6 +47,6 @@ class Deep(nn.Module):
         return torch.tanh(self.out(torch.cat([state, context, word], -1)))
 
 
-READOUTS: dict[str, Callable[..., nn.Module]] = {"deep": Deep, "attentional": Attentional, "plain": Plain}
+READOUTS: dict[str, Callable[..., nn.Module]] = {"deep": Deep, "attentional": Attentional, "plain": PlainReadout}
 
 ReadoutSlot = Annotated[Callable[..., nn.Module], Slot(READOUTS)]

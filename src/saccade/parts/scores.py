@@ -104,14 +104,14 @@ class ReducedRank(nn.Module):
     def __init__(self, heads: int, width: int, *, rank: Count = 32):
         super().__init__()
         self.prepared = rank
-        self.into_query = per_head(heads, width, rank)
-        self.into_key = per_head(heads, width, rank)
+        self.query_weight = per_head(heads, width, rank)
+        self.key_weight = per_head(heads, width, rank)
 
     def query(self, q: Heads) -> Prepared:
-        return by_head(q, self.into_query)
+        return by_head(q, self.query_weight)
 
     def key(self, k: Heads) -> Prepared:
-        return by_head(k, self.into_key)
+        return by_head(k, self.key_weight)
 
     def join(self, q: Prepared, k: Float[Tensor, "B H S P"]) -> Scores:
         return dot(q, k)
@@ -126,15 +126,15 @@ class Additive(nn.Module):
     def __init__(self, heads: int, width: int, *, inner: Natural = 0):
         super().__init__()
         self.prepared = inner or width
-        self.into_query = per_head(heads, width, self.prepared)
-        self.into_key = per_head(heads, width, self.prepared)
+        self.query_weight = per_head(heads, width, self.prepared)
+        self.key_weight = per_head(heads, width, self.prepared)
         self.out = per_head(heads, self.prepared, 1)
 
     def query(self, q: Heads) -> Prepared:
-        return by_head(q, self.into_query)
+        return by_head(q, self.query_weight)
 
     def key(self, k: Heads) -> Prepared:
-        return by_head(k, self.into_key)
+        return by_head(k, self.key_weight)
 
     def join(self, q: Prepared, k: Float[Tensor, "B H S P"]) -> Scores:
         both = torch.tanh(q[:, :, :, None] + k[:, :, None])  # B H T S P

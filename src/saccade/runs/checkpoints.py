@@ -1,118 +1,88 @@
-"""Checkpoints: weights and training state in safetensors, the rest in JSON, a manifest with checksums. Never pickle."""
+"""Which checkpoints a run has, and which of them is meant. Nothing here needs torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
-
-import saccade
 from saccade.errors import RunError
-from saccade.runs.files import Writer, read_json, to_json, verify, write_folder
-from saccade.runs.marks import FORMAT, WEIGHTS
+from saccade.runs.files import discard, verify, write_bytes
 
-TRAINING, STATE = "training.safetensors", "state.json"
-SLACK = 1 << 20  # bytes for JSON and headers
+FORMAT = 2
+WEIGHTS = "weights.safetensors"
 
 
-def named_tensors(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Every tensor once, by its first name; and its other names → the first."""
-    first: dict[int, str] = {}
-    tensors: dict[str, Tensor] = {}
-    aliases: dict[str, str] = {}
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) in first:
-            aliases[name] = first[id(tensor)]
+@dataclass(frozen=True)
+class Checkpoints:
+    """The `checkpoints` folder of a run. `step-…` can be resumed from; `average` cannot."""
+
+    folder: Path
+
+    def at(self, step: int) -> Path:
+        return self.folder / f"step-{step:07d}"
+
+    def steps(self) -> list[int]:
+        names = (path.name[5:] for path in self.folder.glob("step-*"))
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def newest_valid(self) -> tuple[Path | None, list[str]]:
+        """The newest undamaged checkpoint, and what was wrong with newer ones, which are kept aside."""
+        troubles = []
+        for step in reversed(self.steps()):
+            trouble = self.set_aside_if_damaged(step)
+            if not trouble:
+                return self.at(step), troubles
+            troubles.append(trouble)
+        return None, troubles
+
+    def set_aside_if_damaged(self, step: int) -> str:
+        """What is wrong with a checkpoint, which is then kept aside; nothing if it is whole."""
+        path = self.at(step)
+        try:
+            verify(path)
+        except RunError as trouble:
+            return f"{trouble}; skipped, kept as {self._aside(path).name}"
+        return ""
+
+    def _aside(self, path: Path) -> Path:
+        count = 0
+        while (aside := path.with_name(f"damaged-{path.name}" + (f"-{count}" if count else ""))).exists():
+            count += 1
+        return path.rename(aside)
+
+    def mark(self, name: str, step: int) -> None:
+        """`latest` and `best` are small files beside the folder that hold a checkpoint's name."""
+        write_bytes(self.folder.parent / name, f"{self.at(step).name}\n".encode())
+
+    def marked(self, name: str) -> Path | None:
+        try:
+            target = (self.folder.parent / name).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return self._existing(target)
+
+    def find(self, name: str) -> Path:
+        """`auto` (the average, else the best, else the latest), `average`, `best`, `latest` or `step-N`."""
+        names = {"average": self._existing("average"), "best": self.marked("best"), "latest": self.marked("latest")}
+        if name == "auto":
+            newest = next((self.at(step) for step in reversed(self.steps())), None)
+            path = names["average"] or names["best"] or names["latest"] or newest
+        elif (number := name.removeprefix("step-")).isdecimal():
+            path = self._existing(self.at(int(number)).name)
         else:
-            first[id(tensor)] = name
-            tensors[name] = tensor
-    return tensors, aliases
+            path = names.get(name)
+        if path is None:
+            known = sorted([n for n, p in names.items() if p] + [self.at(s).name for s in self.steps()])
+            raise RunError(f"{self.folder}: there is no checkpoint '{name}' (there are: {', '.join(known) or 'none'})")
+        return path
 
+    def _existing(self, name: str) -> Path | None:
+        path = self.folder / name
+        return path if path.name == name and path.is_dir() and not path.is_symlink() else None
 
-def checkpoint_bytes(model: nn.Module, training: Mapping[str, Tensor]) -> int:
-    """About how much room a checkpoint takes."""
-    tensors = (*named_tensors(model)[0].values(), *training.values())
-    return SLACK + sum(t.numel() * t.element_size() for t in tensors)
-
-
-def write_checkpoint(
-    folder: Path, model: nn.Module, training: Mapping[str, Tensor], state: Mapping[str, Any] | None, **facts: Any
-) -> None:
-    """All or nothing. `training` and `state` are what resuming needs; an average has neither."""
-    tensors, aliases = named_tensors(model)
-    writers: dict[str, Writer] = {WEIGHTS: lambda path: _save(tensors, path)}
-    if state is not None:
-        writers |= {TRAINING: lambda path: _save(training, path), STATE: lambda path: _dump(state, path)}
-    needed = checkpoint_bytes(model, training)
-    about = {"format": FORMAT, "saccade": saccade.__version__, "torch": torch.__version__, "aliases": aliases}
-    write_folder(folder, writers, {**about, **facts}, needed)
-
-
-def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
-    try:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:
-        reason = str(error)
-        code = 28 if "No space left" in reason or "os error 28" in reason else None
-        raise OSError(code, reason) from None
-
-
-def _dump(state: Mapping[str, Any], path: Path) -> None:
-    path.write_bytes(to_json(state))
-
-
-def load_weights(model: nn.Module, folder: Path) -> dict[str, Any]:
-    """Verify a checkpoint and copy its weights into the model; any name of a shared tensor will do."""
-    manifest = verify(folder)
-    if manifest.get("format") != FORMAT:
-        raise RunError(f"{folder}: is of format {manifest.get('format')}; this Saccade reads format {FORMAT}")
-    stored = _load(folder, WEIGHTS, manifest)
-    tensors, aliases = named_tensors(model)
-    for name, tensor in tensors.items():
-        names = [name, *(alias for alias, first in aliases.items() if first == name)]
-        found = next((stored.pop(n) for n in names if n in stored), None)
-        if found is None or found.shape != tensor.shape:
-            shape = "nothing" if found is None else list(found.shape)
-            raise RunError(f"{folder / WEIGHTS}: {name} should be {list(tensor.shape)}, the file has {shape}")
-        with torch.no_grad():
-            tensor.copy_(found)
-    if stored:
-        raise RunError(f"{folder / WEIGHTS}: holds {', '.join(sorted(stored)[:3])}, which the model does not have")
-    return manifest
-
-
-def load_training(folder: Path, manifest: Mapping[str, Any]) -> tuple[dict[str, Tensor], Any]:
-    """What resuming needs beside the weights, from a checkpoint whose manifest was verified."""
-    return _load(folder, TRAINING, manifest), read_json(_listed(folder, STATE, manifest))
-
-
-def _listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> Path:
-    """A file that the manifest vouches for."""
-    if name not in manifest["files"]:
-        raise RunError(f"{folder / 'manifest.json'}: does not list {name}")
-    return folder / name
-
-
-def _load(folder: Path, name: str, manifest: Mapping[str, Any]) -> dict[str, Tensor]:
-    path = _listed(folder, name, manifest)
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise RunError(f"{path}: is damaged: {error}") from None
-
-
-def average(model: nn.Module, folders: Sequence[Path]) -> None:
-    """Put the mean of the weights of several checkpoints into the model; what is not a float comes from the last."""
-    sums: dict[str, Tensor] = {}
-    for folder in folders:
-        load_weights(model, folder)
-        for name, tensor in named_tensors(model)[0].items():
-            if tensor.is_floating_point():
-                sums[name] = sums.get(name, 0) + tensor.detach().double()
-    with torch.no_grad():
-        for name, tensor in named_tensors(model)[0].items():
-            if name in sums:
-                tensor.copy_(sums[name] / len(folders))
+    def prune(self, keep: int, best: int | None, regular: Sequence[int]) -> None:
+        """Keep the last `keep` regular checkpoints, the best one and the newest."""
+        steps = self.steps()
+        wanted = {*[s for s in steps if s in set(regular)][-keep:], best, steps[-1] if steps else None}
+        for step in steps:
+            if step not in wanted:
+                discard(self.at(step))

@@ -50,10 +50,10 @@ def to_json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False).encode() + b"\n"
 
 
-Writer = Callable[[Path], None]
+FileWriter = Callable[[Path], None]
 
 
-def write_folder(folder: Path, writers: Mapping[str, Writer], facts: Mapping[str, Any], needed: int) -> None:
+def write_folder(folder: Path, writers: Mapping[str, FileWriter], facts: Mapping[str, Any], needed: int) -> None:
     """Write files into a temporary folder beside `folder`, then a manifest of their checksums, then rename."""
     temporary = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -70,7 +70,7 @@ def write_folder(folder: Path, writers: Mapping[str, Writer], facts: Mapping[str
         write_bytes(temporary / "manifest.json", to_json({**facts, "files": files}))
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise not_written(folder.parent, error, needed) from None
+        raise write_error(folder.parent, error, needed) from None
     _put(temporary, folder)
 
 
@@ -120,7 +120,7 @@ def _room(folder: Path, needed: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def not_written(folder: Path, error: OSError, needed: int) -> RunError:
+def write_error(folder: Path, error: OSError, needed: int) -> RunError:
     """What to say when something could not be written: above all how many bytes are missing on a full disk."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return RunError(f"{error.filename or folder}: cannot be written: {error.strerror or error}")

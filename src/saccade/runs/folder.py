@@ -11,15 +11,15 @@ from typing import Any
 
 import torch
 
-from saccade.align.attention import Reading
+from saccade.align.attention import AlignmentSettings
 from saccade.config import Choice, build, leaves, plain, python_layer, resolve, to_toml, wiring
 from saccade.data.codecs import Codecs, Scaling
 from saccade.data.sources import Row, Source, load
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.models.assemble import Model, assemble
 from saccade.recipe import Recipe, best_by, task_of
+from saccade.runs.checkpoints import FORMAT, Checkpoints
 from saccade.runs.files import read_json, sha256, to_json, verify, write_bytes, write_folder
-from saccade.runs.marks import FORMAT, Checkpoints
 
 ALIGNMENT, CONFIG, DATA, METRICS, TIMING, LOCK, TOKENIZER = (
     "alignment.json",
@@ -31,11 +31,11 @@ ALIGNMENT, CONFIG, DATA, METRICS, TIMING, LOCK, TOKENIZER = (
     "tokenizer",
 )
 # What may change in a run that exists, if asked: none of it changes the meaning of what was learned.
-HARMLESS = {
+CHANGEABLE_KEYS = {
     "data.folder",
     "train.updates",
     "train.minutes",
-    "train.enough",
+    "train.stop_at",
     "train.patience",
     "train.keep",
     "train.average",
@@ -106,17 +106,17 @@ class RunFolder:
 
     # ── how word alignments are read from it ──
 
-    def reading(self) -> Reading | None:
+    def alignment_settings(self) -> AlignmentSettings | None:
         """The reading that was searched for, if one was."""
         path = self.path / ALIGNMENT
         if not path.is_file():
             return None
         try:
-            return Reading.of(read_json(path))
+            return AlignmentSettings.of(read_json(path))
         except ValueError as error:
             raise RunError(f"{path}: {error}; search anew with `saccade align search`") from None
 
-    def store_reading(self, reading: Reading, found_on: dict[str, Any]) -> None:
+    def store_alignment_settings(self, reading: AlignmentSettings, found_on: dict[str, Any]) -> None:
         write_bytes(self.path / ALIGNMENT, to_json(reading.plain() | {"found_on": found_on}))
 
     # ── one trainer, one config, one text ──
@@ -148,7 +148,7 @@ class RunFolder:
         write_bytes(self.path / DATA, to_json({"format": FORMAT, "sha256": checksums}))
         write_bytes(self.path / CONFIG, to_toml(config).encode())
 
-    def same_text(self, splits: dict[str, Source]) -> None:
+    def check_same_data(self, splits: dict[str, Source]) -> None:
         """Refuse text that is not the one the run was made with, such as another file of the same name."""
         stored = read_json(self.path / DATA).get("sha256", {})
         for key, found in checksums(splits).items():
@@ -163,7 +163,7 @@ class RunFolder:
         stored = read_json(self.path / DATA).get("sha256", {})
         if differing <= {"data.folder"} and stored == checksums:
             return  # the same text at another place
-        free = HARMLESS - set(_scheduled(config))
+        free = CHANGEABLE_KEYS - set(_scheduled(config))
         refused = sorted(differing - free if allow_change else differing)
         lines = [f"  {key}: {_show(old, key)} → {_show(new, key)}" for key in refused]
         lines += [
@@ -193,7 +193,7 @@ def _scheduled(config: Recipe) -> list[str]:
 
 
 def _show(values: dict[str, Any], key: str) -> str:
-    return repr(values[key]) if key in values else "nothing"
+    return repr(values[key]) if key in values else "none"
 
 
 def _write(path: Path, data: bytes) -> None:

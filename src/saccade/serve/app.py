@@ -14,13 +14,13 @@ from starlette.responses import Response
 
 import saccade
 from saccade.serve import libre, v1
-from saccade.serve.border import Border
+from saccade.serve.errors import ApiError, internal_error
+from saccade.serve.middleware import Middleware
 from saccade.serve.pages import page_routes
-from saccade.serve.refusals import Refused, crashed
 from saccade.serve.service import Service
 
 
-def application(service: Service) -> Border:
+def application(service: Service) -> Middleware:
     """An ASGI application that serves these models."""
 
     @asynccontextmanager
@@ -40,15 +40,15 @@ def application(service: Service) -> Border:
         docs_url=None,
         redoc_url=None,
         exception_handlers={
-            Refused: _refused,
+            ApiError: _refused,
             HTTPException: _http,
             RequestValidationError: _invalid,
             Exception: _crashed,
         },
     )
     app.state.service = service
-    app.include_router(v1.routes)
-    app.include_router(libre.routes)
+    app.include_router(v1.v1_routes)
+    app.include_router(libre.libre_routes)
     _add_probes(app, service)
     app.router.routes.extend(page_routes())
     if service.settings.cors:
@@ -58,7 +58,7 @@ def application(service: Service) -> Border:
             allow_methods=["GET", "POST"],
             allow_headers=["content-type", "authorization"],
         )
-    return Border(app, service.settings, service.metrics, frozenset([*app.openapi()["paths"], "/"]))
+    return Middleware(app, service.settings, service.metrics, frozenset([*app.openapi()["paths"], "/"]))
 
 
 def _add_probes(app: FastAPI, service: Service) -> None:
@@ -66,7 +66,7 @@ def _add_probes(app: FastAPI, service: Service) -> None:
 
     def answered(good: bool, why: str) -> Response:
         if not good:
-            raise Refused(503, why, 1)
+            raise ApiError(503, why, 1)
         return JSONResponse({"status": "ok"})
 
     @app.get("/health", tags=["probes"], responses={200: status})
@@ -74,12 +74,12 @@ def _add_probes(app: FastAPI, service: Service) -> None:
         """Whether someone is there."""
         return answered(True, "")
 
-    @app.get("/livez", tags=["probes"], responses={200: status, 503: v1.PROBLEMS[503]})
+    @app.get("/livez", tags=["probes"], responses={200: status, 503: v1.ERROR_RESPONSES[503]})
     async def livez() -> Response:
         """Whether the models move."""
         return answered(service.alive, "a model has stalled")
 
-    @app.get("/readyz", tags=["probes"], responses={200: status, 503: v1.PROBLEMS[503]})
+    @app.get("/readyz", tags=["probes"], responses={200: status, 503: v1.ERROR_RESPONSES[503]})
     async def readyz() -> Response:
         """Whether requests should be sent here: every model has translated something, and nobody shuts down."""
         return answered(service.ready, "not ready")
@@ -109,10 +109,12 @@ async def _http(request: Request, error: Any) -> Response:
 async def _invalid(request: Request, error: Any) -> Response:
     wrong = error.errors()[0]
     if wrong["type"] == "json_invalid":
-        return await _refused(request, Refused(400, "the body is not JSON"))
-    place = ".".join(str(step) for step in wrong["loc"][1:] if isinstance(step, int) or step in v1.Ask.model_fields)
-    return await _refused(request, Refused(422, f"{place}: {wrong['msg']}" if place else wrong["msg"]))
+        return await _refused(request, ApiError(400, "the body is not JSON"))
+    place = ".".join(
+        str(step) for step in wrong["loc"][1:] if isinstance(step, int) or step in v1.TranslateRequest.model_fields
+    )
+    return await _refused(request, ApiError(422, f"{place}: {wrong['msg']}" if place else wrong["msg"]))
 
 
 async def _crashed(request: Request, error: Exception) -> Response:
-    return await _refused(request, crashed(request.state.number))
+    return await _refused(request, internal_error(request.state.number))

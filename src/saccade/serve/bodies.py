@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
-from saccade.serve.refusals import Message, Refused
+from saccade.serve.errors import ApiError, Message
 from saccade.serve.settings import Settings
 
 Receive = Callable[[], Awaitable[Message]]
 
-LINGER = 2.0  # seconds in which the rest of a refused body is thrown away, so that its sender can read why
+DISCARD_SECONDS = 2.0  # seconds in which the rest of a refused body is thrown away, so that its sender can read why
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client has closed the connection."""
 
 
@@ -36,16 +36,16 @@ class Bodies:
                         self._held += len(chunk)
                         body += chunk
             except TimeoutError:
-                raise Refused(408, "the body of the request did not come in time", reason="slow") from None
+                raise ApiError(408, "the body of the request did not come in time", reason="slow") from None
             yield bytes(body)
         finally:
             self._held -= len(body)
 
     def _check(self, size: int) -> None:
         if size > self._settings.body:
-            raise Refused(413, f"a request may have {self._settings.body:,} bytes", reason="body")
+            raise ApiError(413, f"a request may have {self._settings.body:,} bytes", reason="body")
         if self._held + size > self._settings.bodies:
-            raise Refused(503, "too many requests are being read; try again later", 1, "bodies")
+            raise ApiError(503, "too many requests are being read; try again later", 1, "bodies")
 
 
 async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
@@ -53,13 +53,13 @@ async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Gone
+            raise ClientDisconnected
         more = message.get("more_body", False)
         yield message.get("body", b"")
 
 
 async def throw_away(receive: Receive) -> None:
-    with suppress(Gone, TimeoutError):
-        async with asyncio.timeout(LINGER):
+    with suppress(ClientDisconnected, TimeoutError):
+        async with asyncio.timeout(DISCARD_SECONDS):
             async for _ in _chunks(receive):
                 pass

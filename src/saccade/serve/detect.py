@@ -5,7 +5,7 @@ from functools import cache
 
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-ENOUGH = 2000  # characters that are looked at
+MAX_DETECT_CHARACTERS = 2000  # characters that are looked at
 
 
 class Detector:
@@ -17,7 +17,7 @@ class Detector:
 
     def rank(self, text: str, codes: Sequence[str]) -> list[tuple[str, int]]:
         """Each of `codes` with a confidence of 0 to 100, the likeliest first."""
-        shares = dict(self._identifier.rank(text[:ENOUGH]))
+        shares = dict(self._identifier.rank(text[:MAX_DETECT_CHARACTERS]))
         likely = [(code, round(100 * shares.get(_base(code), 0.0))) for code in codes]
         return sorted(likely, key=lambda found: -found[1])
 

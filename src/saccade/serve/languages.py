@@ -7,12 +7,12 @@ from typing import Any
 from babel import Locale, UnknownLocaleError
 
 from saccade.recipe import Recipe, kind_of
-from saccade.serve.pairs import Pair
+from saccade.serve.language_pairs import LanguagePair
 
 _PACKED = (".gz", ".txt")
 
 
-def pair_of(recipe: Recipe) -> Pair | None:
+def pair_of(recipe: Recipe) -> LanguagePair | None:
     """The languages a recipe's training text is named by, if they are languages."""
     options: Mapping[str, Any] = recipe.data.train.options  # type: ignore[attr-defined] - a filled slot is a Choice
     match kind_of(recipe.data.train):

@@ -11,17 +11,17 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from saccade.serve.errors import ApiError
 from saccade.serve.languages import language_name
 from saccade.serve.markup import Markup
-from saccade.serve.models import Model
-from saccade.serve.queue import Wish
-from saccade.serve.refusals import Refused
+from saccade.serve.models import ServedModel
+from saccade.serve.queue import TranslationOptions
 from saccade.serve.service import Service, service_of
-from saccade.serve.v1 import PROBLEMS, media_type, whole_text
+from saccade.serve.v1 import ERROR_RESPONSES, media_type, whole_text
 
-MOST_FIELDS = 1000
-MOST_ALTERNATIVES_DIGITS = 9
-FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+MAX_FORM_FIELDS = 1000
+MAX_NUMBER_DIGITS = 9
+FORM_TYPES = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 class Fields:
@@ -34,7 +34,7 @@ class Fields:
         """One text or several, and whether they were several."""
         value = self._values.get(key)
         if value is None:
-            raise Refused(400, f"Invalid request: missing {key} parameter")
+            raise ApiError(400, f"Invalid request: missing {key} parameter")
         many = isinstance(value, list)
         return [_text(key, item) for item in (value if many else [value])], many
 
@@ -42,7 +42,7 @@ class Fields:
         value = self._values.get(key)
         value = default if value is None or value == "" else value
         if value is None:
-            raise Refused(400, f"Invalid request: missing {key} parameter")
+            raise ApiError(400, f"Invalid request: missing {key} parameter")
         return _text(key, value)
 
     def key(self) -> str:
@@ -55,20 +55,20 @@ class Fields:
         value = self._values.get(key)
         if value is None or value == "":
             return 0
-        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= MOST_ALTERNATIVES_DIGITS:
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= MAX_NUMBER_DIGITS:
             value = int(value)
         if type(value) is not int or value < 0:
-            raise Refused(400, f"Invalid request: {key} parameter is not a whole number")
+            raise ApiError(400, f"Invalid request: {key} parameter is not a whole number")
         return value
 
 
 def _text(key: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise Refused(400, f"Invalid request: {key} parameter is not a string")
+        raise ApiError(400, f"Invalid request: {key} parameter is not a string")
     try:
         return whole_text(value)
     except ValueError as error:
-        raise Refused(400, f"Invalid request: {key} parameter {error}") from None
+        raise ApiError(400, f"Invalid request: {key} parameter {error}") from None
 
 
 async def fields_of(request: Request) -> Fields:
@@ -76,13 +76,13 @@ async def fields_of(request: Request) -> Fields:
     kind = media_type(request)
     if kind == "application/json":
         return Fields(_object(await request.body()))
-    if kind and kind not in FORMS and await request.body():
-        raise Refused(415, "the body must be JSON or a form")
+    if kind and kind not in FORM_TYPES and await request.body():
+        raise ApiError(415, "the body must be JSON or a form")
     pairs = _pairs(request.scope["query_string"])
-    if kind == FORMS[0]:
+    if kind == FORM_TYPES[0]:
         pairs += _pairs(await request.body())
-    elif kind == FORMS[1]:
-        pairs += (await request.form(max_fields=MOST_FIELDS, max_files=0)).multi_items()
+    elif kind == FORM_TYPES[1]:
+        pairs += (await request.form(max_fields=MAX_FORM_FIELDS, max_files=0)).multi_items()
     values: dict[str, Any] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value)
@@ -92,18 +92,18 @@ async def fields_of(request: Request) -> Fields:
 def _pairs(encoded: bytes) -> list[tuple[str, Any]]:
     try:
         text = encoded.decode("ascii")
-        return list(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS))
+        return list(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FORM_FIELDS))
     except ValueError:
-        raise Refused(400, "Invalid request: the fields are not URL-encoded UTF-8, or too many") from None
+        raise ApiError(400, "Invalid request: the fields are not URL-encoded UTF-8, or too many") from None
 
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
-        raise Refused(400, "Invalid request: the body is not JSON") from None
+        raise ApiError(400, "Invalid request: the body is not JSON") from None
     if not isinstance(found, dict):
-        raise Refused(400, "Invalid request: the body is not a JSON object")
+        raise ApiError(400, "Invalid request: the body is not a JSON object")
     return found
 
 
@@ -117,7 +117,7 @@ _GUESS = {
 }
 _KEY = {"description": "A string, where a key is needed; else whatever a client sends."}
 _STRINGS = {"type": "array", "items": _STRING}
-TRANSLATE = {
+TRANSLATE_SCHEMA = {
     "type": "object",
     "required": ["q", "source", "target"],
     "properties": {
@@ -129,7 +129,7 @@ TRANSLATE = {
         "api_key": _KEY,
     },
 }
-TRANSLATED = {
+TRANSLATED_SCHEMA = {
     "type": "object",
     "required": ["translatedText"],
     "properties": {
@@ -138,12 +138,16 @@ TRANSLATED = {
         "alternatives": {"anyOf": [_STRINGS, {"type": "array", "items": _STRINGS}]},
     },
 }
-DETECT = {"type": "object", "required": ["q"], "properties": {"q": {"anyOf": [_STRING, _STRINGS]}, "api_key": _KEY}}
-DETECTED = {"type": "array", "items": _GUESS}
+DETECT_SCHEMA = {
+    "type": "object",
+    "required": ["q"],
+    "properties": {"q": {"anyOf": [_STRING, _STRINGS]}, "api_key": _KEY},
+}
+DETECTED_SCHEMA = {"type": "array", "items": _GUESS}
 
 
 def _carriers(schema: dict[str, Any]) -> dict[str, Any]:
-    kinds = ("application/json", *FORMS)
+    kinds = ("application/json", *FORM_TYPES)
     return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds}}}
 
 
@@ -162,23 +166,25 @@ class Language(BaseModel):
     targets: list[str]
 
 
-routes = APIRouter(tags=["LibreTranslate"])
+libre_routes = APIRouter(tags=["LibreTranslate"])
 
 
-@routes.post("/translate", responses=PROBLEMS | _answer(TRANSLATED), openapi_extra=_carriers(TRANSLATE))
+@libre_routes.post(
+    "/translate", responses=ERROR_RESPONSES | _answer(TRANSLATED_SCHEMA), openapi_extra=_carriers(TRANSLATE_SCHEMA)
+)
 async def translate(request: Request) -> JSONResponse:
     """Translate a text or a list of texts."""
     service, fields = service_of(request), await fields_of(request)
-    service.admit(fields.key())
+    service.check_key(fields.key())
     texts, many = fields.texts("q")
     source, target = fields.text("source"), fields.text("target")
     for code in (source, target):
-        if code not in ("auto", *service.catalogue.languages):
-            raise Refused(400, f"{code[:20]} is not supported")
+        if code not in ("auto", *service.registry.languages):
+            raise ApiError(400, f"{code[:20]} is not supported")
     form = fields.text("format", "text")
     if form not in ("text", "html"):
-        raise Refused(400, "Invalid request: format parameter is neither text nor html")
-    wish = Wish(fields.count("alternatives"))
+        raise ApiError(400, "Invalid request: format parameter is neither text nor html")
+    wish = TranslationOptions(fields.count("alternatives"))
     service.check(texts, wish)
     chosen = [service.choose(text, source, target) for text in texts]
     found = await _translated(service, texts, [model for model, _ in chosen], wish, form, request.state.number)
@@ -190,34 +196,36 @@ async def translate(request: Request) -> JSONResponse:
     return JSONResponse(answer)
 
 
-@routes.post("/detect", responses=PROBLEMS | _answer(DETECTED), openapi_extra=_carriers(DETECT))
+@libre_routes.post(
+    "/detect", responses=ERROR_RESPONSES | _answer(DETECTED_SCHEMA), openapi_extra=_carriers(DETECT_SCHEMA)
+)
 async def detect(request: Request) -> JSONResponse:
     """The languages a text may be in, the likeliest first."""
     service, fields = service_of(request), await fields_of(request)
-    service.admit(fields.key())
+    service.check_key(fields.key())
     texts, _ = fields.texts("q")
     service.check(texts)
     return JSONResponse([asdict(guess) for guess in service.detect("\n".join(texts))])
 
 
-@routes.get("/languages")
+@libre_routes.get("/languages")
 async def languages(request: Request) -> list[Language]:
     """Languages, and into which others they can be translated."""
-    served = service_of(request).catalogue
+    served = service_of(request).registry
     return [Language(code=code, name=language_name(code), targets=served.targets(code)) for code in served.languages]
 
 
-@routes.get("/frontend/settings")
+@libre_routes.get("/frontend/settings")
 async def settings(request: Request) -> dict[str, Any]:
     """What a page should know beforehand."""
     service = service_of(request)
-    first = next(iter(service.catalogue.models.values()))
+    first = next(iter(service.registry.models.values()))
     return {
         "charLimit": service.settings.characters,
         "alternatives": service.settings.alternatives,
         "frontendTimeout": 500,
-        "apiKeys": service.wants_key,
-        "keyRequired": service.wants_key,
+        "apiKeys": service.requires_key,
+        "keyRequired": service.requires_key,
         "suggestions": False,
         "filesTranslation": False,
         "supportedFilesFormat": [],
@@ -228,21 +236,26 @@ async def settings(request: Request) -> dict[str, Any]:
     }
 
 
-@routes.post("/suggest", include_in_schema=False)
-@routes.post("/translate_file", include_in_schema=False)
+@libre_routes.post("/suggest", include_in_schema=False)
+@libre_routes.post("/translate_file", include_in_schema=False)
 async def disabled() -> None:
-    raise Refused(403, "this is disabled here")
+    raise ApiError(403, "this is disabled here")
 
 
 async def _translated(
-    service: Service, texts: Sequence[str], models: Sequence[Model], wish: Wish, form: str, number: str
+    service: Service,
+    texts: Sequence[str],
+    models: Sequence[ServedModel],
+    wish: TranslationOptions,
+    form: str,
+    number: str,
 ) -> list[tuple[str, list[str]]]:
     """For each text its translation and the alternatives to it. Texts of one language go through together."""
     marked = [Markup(text) if form == "html" else None for text in texts]
     parts = [mark.texts if mark else [text] for mark, text in zip(marked, texts, strict=True)]
     found: dict[int, tuple[str, list[str]]] = {}
 
-    async def with_model(model: Model) -> None:
+    async def with_model(model: ServedModel) -> None:
         mine = [index for index, each in enumerate(models) if each is model]
         done = iter(await service.translate([part for i in mine for part in parts[i]], model, wish, number))
         for index in mine:

@@ -6,7 +6,7 @@ import secrets
 _LOG = logging.getLogger("saccade.serve")
 
 
-def new_number() -> str:
+def new_request_id() -> str:
     """Names a request, in the answer and in the log."""
     return secrets.token_hex(8)
 

@@ -9,22 +9,22 @@ from typing import Any
 from saccade.api import Run
 from saccade.config import build, plain
 from saccade.decode.engine import DecodeConfig, Output, in_order, search_settings
-from saccade.models.assemble import attentions_to_source
+from saccade.models.assemble import cross_attentions
 from saccade.recipe import kind_of
 from saccade.view.history import read_history
-from saccade.view.page import shown
+from saccade.view.page import viewer_data
 
-EXAMPLES = 3
+MAX_EXAMPLES = 3
 
 
-class Model:
+class ServedModel:
     """A run with a name and a language pair."""
 
     def __init__(self, run: Run, name: str, source: str, target: str):
         self.name, self.source, self.target = name, source, target
         self._run = run
         self._engine = run.engine
-        self._doors = Doors()
+        self._lock = ReadWriteLock()
         self.decode = cache(self._decode)
 
     @cached_property
@@ -37,7 +37,7 @@ class Model:
     def examples(self) -> list[str]:
         """Sources its training showed at each validation."""
         last = read_history(self._run.folder).validations[-1:]
-        return [str(sample.source) for validated in last for sample in validated.samples][:EXAMPLES]
+        return [str(sample.source) for validated in last for sample in validated.samples][:MAX_EXAMPLES]
 
     def tokens(self, sentence: str) -> int:
         return len(self._run.codecs.source.encode([sentence])[0])
@@ -55,25 +55,29 @@ class Model:
         """How many hypotheses of a sentence are held at a time."""
         return build(self.decode(alternatives).search, "decode.search").width
 
-    def find(self, sentences: Sequence[str], alternatives: int, going: Callable[[], bool]) -> list[list[Output]]:
+    def generate(
+        self, sentences: Sequence[str], alternatives: int, should_continue: Callable[[], bool]
+    ) -> list[list[Output]]:
         """For each sentence its outputs, best first. `going` is asked between steps whether anyone still waits."""
-        with self._doors.shared():
-            return list(in_order(self._engine.find(sentences, self.decode(alternatives), going=going)))
+        with self._lock.shared():
+            return list(
+                in_order(self._engine.generate(sentences, self.decode(alternatives), should_continue=should_continue))
+            )
 
     def links(self, source: str, target: str) -> list[tuple[int, int]] | None:
         """Which word of the source belongs to which of the target; nothing if the model has no attention to say it."""
-        if not attentions_to_source(self._run.model):
+        if not cross_attentions(self._run.model):
             return None
-        with self._doors.alone():
+        with self._lock.exclusive():
             return sorted(self._run.align([(source, target)])[0])
 
     def attention(self, source: str, target: str) -> dict[str, Any]:
         """What the viewer shows."""
-        with self._doors.alone():
-            return shown([self._run.attention(source, target)])
+        with self._lock.exclusive():
+            return viewer_data([self._run.attention(source, target)])
 
 
-class Doors:
+class ReadWriteLock:
     """Searches run side by side; who listens to a model's parts must be alone with it."""
 
     def __init__(self) -> None:
@@ -93,7 +97,7 @@ class Doors:
                 self._change.notify_all()
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         with self._change:
             self._waiting += 1
             try:

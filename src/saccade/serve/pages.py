@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from saccade.serve.refusals import Refused
+from saccade.serve.errors import ApiError
 
 _TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -20,7 +20,7 @@ _TYPES = {
 
 
 @dataclass(frozen=True)
-class Page:
+class StaticFile:
     """A file as it is sent."""
 
     content: bytes
@@ -31,14 +31,16 @@ class Page:
         return f'"{hashlib.sha256(self.content).hexdigest()[:16]}"'
 
 
-def _pages() -> dict[str, Page]:
+def _pages() -> dict[str, StaticFile]:
     """Address → file."""
-    found = {"/": Page(files("saccade.serve").joinpath("web", "index.html").read_bytes(), "text/html; charset=utf-8")}
+    found = {
+        "/": StaticFile(files("saccade.serve").joinpath("web", "index.html").read_bytes(), "text/html; charset=utf-8")
+    }
     for package, address in (("saccade.view", "/static/view/"), ("saccade.serve", "/static/")):
         for file in files(package).joinpath("web").iterdir():
             kind = _TYPES.get(f".{file.name.rpartition('.')[2]}")
             if kind:
-                found[address + file.name] = Page(file.read_bytes(), kind)
+                found[address + file.name] = StaticFile(file.read_bytes(), kind)
     return found
 
 
@@ -49,7 +51,7 @@ def page_routes() -> list[Route]:
     async def page(request: Request) -> Response:
         found = pages.get(request.url.path)
         if found is None:
-            raise Refused(404, "there is no such page")
+            raise ApiError(404, "there is no such page")
         headers = {"ETag": found.tag, "Cache-Control": "no-cache"}
         if found.tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)

@@ -9,16 +9,16 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from saccade.serve.gate import Gate
-from saccade.serve.refusals import Refused, Send
+from saccade.serve.errors import ApiError, Send
+from saccade.serve.load_shedding import LoadShedder
 from saccade.serve.settings import Settings
 
 
-def protocol(settings: Settings, gate: Gate) -> type[H11Protocol]:
+def protocol(settings: Settings, gate: LoadShedder) -> type[H11Protocol]:
     """The protocol with these limits, for uvicorn's `http`."""
 
     class Protocol(GuardedProtocol):
-        limits, door = settings, gate
+        limits, shedder = settings, gate
 
     return Protocol
 
@@ -27,7 +27,7 @@ class GuardedProtocol(H11Protocol):
     """uvicorn's protocol with time-outs for the head and for reading the answer, and a limit on connections."""
 
     limits: Settings
-    door: Gate
+    shedder: LoadShedder
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
 
@@ -41,7 +41,7 @@ class GuardedProtocol(H11Protocol):
         self._head_timer = self.loop.call_later(patience, self._head_is_late)
 
     def data_received(self, data: bytes) -> None:
-        if self._may_ask_again() and (refusal := self.door.refusal(data)):
+        if self._may_ask_again() and (refusal := self.shedder.refusal(data)):
             self.transport.write(refusal)
             self._wait_for_next()
             return
@@ -62,15 +62,15 @@ class GuardedProtocol(H11Protocol):
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def _head_is_late(self) -> None:
-        self._refuse(Refused(408, "the head of the request did not come in time"))
+        self._refuse(ApiError(408, "the head of the request did not come in time"))
 
     def send_400_response(self, msg: str) -> None:
         if len(self.conn.trailing_data[0]) > self.limits.header:
-            self._refuse(Refused(431, f"the head of a request may have {self.limits.header:,} bytes"))
+            self._refuse(ApiError(431, f"the head of a request may have {self.limits.header:,} bytes"))
         else:
-            self._refuse(Refused(400, "this is not a valid HTTP/1.1 request"))
+            self._refuse(ApiError(400, "this is not a valid HTTP/1.1 request"))
 
-    def _refuse(self, refusal: Refused) -> None:
+    def _refuse(self, refusal: ApiError) -> None:
         """Answer below the application, and close."""
         if self.transport.is_closing():
             return
@@ -102,6 +102,6 @@ def _cancelled(timer: asyncio.TimerHandle | None) -> None:
 
 
 async def _turn_away(scope: Any, receive: Any, send: Send) -> None:
-    refusal = Refused(503, "too many connections are open; try again later", 1)
+    refusal = ApiError(503, "too many connections are open; try again later", 1)
     await send(refusal.start(connection="close"))
     await send({"type": "http.response.body", "body": refusal.body})

@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saccade.decode.engine import Output
+from saccade.serve.errors import ApiError
 from saccade.serve.metrics import Metrics
-from saccade.serve.models import Model
-from saccade.serve.pace import Pace
-from saccade.serve.refusals import Refused
+from saccade.serve.models import ServedModel
 from saccade.serve.settings import Settings
+from saccade.serve.throughput import Throughput
 
 TOO_LATE = "the request could not be answered in time; try again later or send less"
 
 
 @dataclass(frozen=True)
-class Wish:
+class TranslationOptions:
     """What is wanted beside the best translation."""
 
     alternatives: int = 0
@@ -34,7 +34,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Found:
+class SentenceOutput:
     """One output for a sentence, with what was wished for beside it."""
 
     output: Output
@@ -43,57 +43,57 @@ class Found:
 
 
 @dataclass(eq=False)
-class Ticket:
+class QueuedRequest:
     """The sentences of one request. `number` is the request's, for the log."""
 
-    model: Model
-    wish: Wish
+    model: ServedModel
+    options: TranslationOptions
     sentences: Sequence[str]
     sizes: Sequence[int]  # tokens of each sentence, times the hypotheses that are held
-    number: str
-    done: "asyncio.Future[list[list[Found]]]"
+    request_id: str
+    done: "asyncio.Future[list[list[SentenceOutput]]]"
     began: float = field(default_factory=time.monotonic)
     taken: int = 0
-    found: dict[int, list[Found]] = field(default_factory=dict)  # outputs of each sentence, best first
+    found: dict[int, list[SentenceOutput]] = field(default_factory=dict)  # outputs of each sentence, best first
     open: bool = True
 
     @property
-    def line(self) -> tuple[str, int]:
+    def group(self) -> tuple[str, int]:
         """Tickets of the same line can be translated together."""
-        return self.model.name, self.wish.alternatives
+        return self.model.name, self.options.alternatives
 
     def left(self) -> int:
         return len(self.sentences) - self.taken
 
 
 @dataclass(frozen=True)
-class Job:
+class SentenceJob:
     """One sentence that a worker has taken."""
 
-    ticket: Ticket
+    request: QueuedRequest
     index: int
 
     @property
     def sentence(self) -> str:
-        return self.ticket.sentences[self.index]
+        return self.request.sentences[self.index]
 
     @property
     def size(self) -> int:
-        return self.ticket.sizes[self.index]
+        return self.request.sizes[self.index]
 
 
-class _Line:
+class _RequestGroup:
     """Tickets that ask for the same search: by age, and in turn."""
 
     def __init__(self) -> None:
-        self.by_age: OrderedDict[Ticket, None] = OrderedDict()
-        self.turns: deque[Ticket] = deque()
+        self.by_age: OrderedDict[QueuedRequest, None] = OrderedDict()
+        self.turns: deque[QueuedRequest] = deque()
 
-    def add(self, ticket: Ticket) -> None:
+    def add(self, ticket: QueuedRequest) -> None:
         self.by_age[ticket] = None
         self.turns.append(ticket)
 
-    def remove(self, ticket: Ticket) -> bool:
+    def remove(self, ticket: QueuedRequest) -> bool:
         """Whether it was there."""
         if ticket not in self.by_age:
             return False
@@ -104,15 +104,15 @@ class _Line:
     def waiting(self) -> int:
         return sum(ticket.left() for ticket in self.by_age)
 
-    def take(self, rows: int) -> list[Job]:
-        jobs: list[Job] = []
+    def take(self, rows: int) -> list[SentenceJob]:
+        jobs: list[SentenceJob] = []
         while self.by_age and len(jobs) < rows:
             if len(jobs) % 2:
                 self.turns.rotate(-1)
                 ticket = self.turns[0]
             else:
                 ticket = next(iter(self.by_age))
-            jobs.append(Job(ticket, ticket.taken))
+            jobs.append(SentenceJob(ticket, ticket.taken))
             ticket.taken += 1
             if not ticket.left():
                 self.remove(ticket)
@@ -140,10 +140,10 @@ class _Load:
 class Queue:
     """Between the event loop, which submits and withdraws, and the workers, which take batches."""
 
-    def __init__(self, settings: Settings, workers: int, pace: Pace, metrics: Metrics):
-        self._settings, self._workers, self._pace, self._metrics = settings, workers, pace, metrics
+    def __init__(self, settings: Settings, workers: int, pace: Throughput, metrics: Metrics):
+        self._settings, self._workers, self._throughput, self._metrics = settings, workers, pace, metrics
         self._change = threading.Condition()  # whose lock may be taken again by its holder
-        self._lines: OrderedDict[tuple[str, int], _Line] = OrderedDict()
+        self._lines: OrderedDict[tuple[str, int], _RequestGroup] = OrderedDict()
         self._loads: defaultdict[str, _Load] = defaultdict(_Load)  # by model
         self._idle = 0  # workers
         self._closed = False
@@ -151,46 +151,46 @@ class Queue:
 
     # ── the event loop's side ──
 
-    def turn_away(self, count: int = 1) -> None:
+    def check_capacity(self, count: int = 1) -> None:
         """Refuse a request of so many sentences, or of any, if there is no room for it."""
         if self.draining:
-            raise Refused(503, "the service is shutting down", 1, "draining")
+            raise ApiError(503, "the service is shutting down", 1, "draining")
         with self._change:
             before = self._seconds(count)
             if self._waiting + count > self._settings.queue:
-                raise Refused(429, "too many requests wait; try again later", before, "full")
+                raise ApiError(429, "too many requests wait; try again later", before, "full")
             if before > self._settings.longest_wait:
-                raise Refused(503, TOO_LATE, before - self._settings.longest_wait, "late")
+                raise ApiError(503, TOO_LATE, before - self._settings.longest_wait, "late")
 
-    def submit(self, ticket: Ticket) -> None:
+    def submit(self, ticket: QueuedRequest) -> None:
         """Let it wait, or refuse it at once."""
         with self._change:
             count, idle = len(ticket.sentences), self.empty
-            self.turn_away(count)
+            self.check_capacity(count)
             self._enter(ticket)
             late = 2 * min(self._seconds(math.inf), self._seconds(count)) - self._settings.deadline
             if late > 0 and not idle:  # an idle service tries everything, else one slow batch would close it for good
                 self._leave(ticket)
-                raise Refused(503, TOO_LATE, late, "late")
-            self._lines.setdefault(ticket.line, _Line()).add(ticket)
+                raise ApiError(503, TOO_LATE, late, "late")
+            self._lines.setdefault(ticket.group, _RequestGroup()).add(ticket)
             self._change.notify_all()
         self._metrics.queue_size.set(self._waiting)
 
-    def withdraw(self, ticket: Ticket) -> None:
+    def cancel(self, ticket: QueuedRequest) -> None:
         """Nobody waits for it any more."""
         with self._change:
             ticket.open = False
-            line = self._lines.get(ticket.line)
+            line = self._lines.get(ticket.group)
             if line and line.remove(ticket):
                 self._leave(ticket)
         self._metrics.queue_size.set(self._waiting)
 
-    def _enter(self, ticket: Ticket) -> None:
+    def _enter(self, ticket: QueuedRequest) -> None:
         load = self._loads[ticket.model.name]
         load.requests, load.waiting = load.requests + 1, load.waiting + ticket.left()
         load.size += sum(ticket.sizes[ticket.taken :])
 
-    def _leave(self, ticket: Ticket) -> None:
+    def _leave(self, ticket: QueuedRequest) -> None:
         load = self._loads[ticket.model.name]
         load.requests, load.waiting = load.requests - 1, load.waiting - ticket.left()
         load.size -= sum(ticket.sizes[ticket.taken :])
@@ -201,7 +201,7 @@ class Queue:
         for name, load in self._loads.items():
             rows, size = load.ahead(each)
             if rows:
-                total += self._pace.seconds(name, min(self._settings.batch, -(-rows // self._workers)), size)
+                total += self._throughput.seconds(name, min(self._settings.batch, -(-rows // self._workers)), size)
         return total / self._workers
 
     @property
@@ -220,11 +220,11 @@ class Queue:
 
     # ── the workers' side ──
 
-    def take(self) -> list[Job]:
+    def take(self) -> list[SentenceJob]:
         """Wait for a batch; nothing once the queue is closed."""
         with self._change:
             self._idle += 1
-            jobs: list[Job] = []
+            jobs: list[SentenceJob] = []
             while not jobs and not self._closed:
                 self._change.wait_for(lambda: self._waiting or self._closed)
                 self._change.wait_for(self._enough, self._settings.batch_wait)
@@ -233,36 +233,36 @@ class Queue:
         self._metrics.queue_size.set(self._waiting)
         now = time.monotonic()
         for job in jobs:
-            self._metrics.queue_wait.observe(now - job.ticket.began)
+            self._metrics.queue_wait.observe(now - job.request.began)
         return jobs
 
     def _enough(self) -> bool:
         return self._waiting >= self._settings.batch or self._closed
 
-    def _next(self) -> list[Job]:
+    def _next(self) -> list[SentenceJob]:
         """A batch of the next line in turn; idle workers share what waits in it."""
         for name, line in list(self._lines.items()):
             if waiting := line.waiting():
                 self._lines.move_to_end(name)
                 load = self._loads[name[0]]
-                jobs = line.take(self._quick(name[0], min(self._settings.batch, -(-waiting // self._idle))))
+                jobs = line.take(self._limit_rows(name[0], min(self._settings.batch, -(-waiting // self._idle))))
                 load.waiting, load.working = load.waiting - len(jobs), load.working + len(jobs)
-                load.requests -= sum(not ticket.left() for ticket in {job.ticket for job in jobs})
+                load.requests -= sum(not ticket.left() for ticket in {job.request for job in jobs})
                 return jobs
             del self._lines[name]
         return []
 
-    def _quick(self, model: str, rows: int) -> int:
+    def _limit_rows(self, model: str, rows: int) -> int:
         """So many rows, or fewer if the batch would last too long for those who come next."""
-        seconds = self._pace.seconds(model, rows, rows * self._loads[model].mean_size())
+        seconds = self._throughput.seconds(model, rows, rows * self._loads[model].mean_size())
         return rows if seconds <= self._settings.batch_time else max(1, int(rows * self._settings.batch_time / seconds))
 
-    def finish(self, jobs: Sequence[Job], say: Callable[[Ticket], None]) -> None:
+    def finish(self, jobs: Sequence[SentenceJob], say: Callable[[QueuedRequest], None]) -> None:
         """A worker has done with these; `say` is called for each ticket that now has all it waited for."""
         with self._change:
-            load = self._loads[jobs[0].ticket.model.name]
+            load = self._loads[jobs[0].request.model.name]
             load.working, load.size = load.working - len(jobs), load.size - sum(job.size for job in jobs)
-            for ticket in {job.ticket: None for job in jobs}:
+            for ticket in {job.request: None for job in jobs}:
                 if ticket.open and len(ticket.found) == len(ticket.sentences):
                     ticket.open = False
                     say(ticket)

@@ -10,18 +10,18 @@ import torch
 from starlette.requests import Request
 
 from saccade.decode.engine import Output
-from saccade.serve.catalogue import Catalogue
 from saccade.serve.detect import Detector
+from saccade.serve.errors import ApiError
 from saccade.serve.metrics import Metrics
-from saccade.serve.models import Model
-from saccade.serve.pace import Pace
-from saccade.serve.queue import TOO_LATE, Found, Queue, Ticket, Wish
-from saccade.serve.refusals import Refused
+from saccade.serve.models import ServedModel
+from saccade.serve.queue import TOO_LATE, Queue, QueuedRequest, SentenceOutput, TranslationOptions
+from saccade.serve.registry import ModelRegistry
 from saccade.serve.sentences import Pieces, split
 from saccade.serve.settings import Settings
-from saccade.serve.workers import Worker, how_many
+from saccade.serve.throughput import Throughput
+from saccade.serve.workers import Worker, worker_count
 
-NOTHING_MORE = Wish()
+DEFAULT_OPTIONS = TranslationOptions()
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Translated:
     """A whole text: its pieces, and what was found for each of its sentences."""
 
     pieces: Pieces
-    found: Sequence[Sequence[Found]]  # outputs of each sentence, best first
+    found: Sequence[Sequence[SentenceOutput]]  # outputs of each sentence, best first
 
     @property
     def text(self) -> str:
@@ -61,34 +61,36 @@ def one_line(output: Output) -> str:
 class Service:
     """What every route calls."""
 
-    def __init__(self, models: Sequence[Model], settings: Settings, keys: Sequence[str] = ()):
-        self.catalogue = Catalogue(models)
+    def __init__(self, models: Sequence[ServedModel], settings: Settings, keys: Sequence[str] = ()):
+        self.registry = ModelRegistry(models)
         self.settings, self.metrics = settings, Metrics()
         self._keys = [key.encode() for key in keys]
-        self._detector = Detector(self.catalogue.languages)
-        self._pace = Pace()
+        self._detector = Detector(self.registry.languages)
+        self._throughput = Throughput()
         self._workers: list[Worker] = []
-        self.queue = Queue(settings, how_many(), self._pace, self.metrics)
+        self.queue = Queue(settings, worker_count(), self._throughput, self.metrics)
         self._warm = False
 
     # ── its life ──
 
     def start(self) -> None:
         """Within a running event loop: start the threads."""
-        threads = max(1, torch.get_num_threads() // how_many())
+        threads = max(1, torch.get_num_threads() // worker_count())
         loop = asyncio.get_running_loop()
-        self._workers = [Worker(self.queue, self._pace, self.metrics, loop, threads) for _ in range(how_many())]
+        self._workers = [
+            Worker(self.queue, self._throughput, self.metrics, loop, threads) for _ in range(worker_count())
+        ]
 
     async def warm_up(self) -> None:
         """Translate something with every model, in a full batch and alone, which also shows how fast it is."""
-        for model in self.catalogue.models.values():
+        for model in self.registry.models.values():
             text = (model.examples or ["1"])[0]
             for count in (min(self.settings.batch, self.settings.queue), 1):
-                ticket = self._ticket(model, NOTHING_MORE, [text] * count, "warm-up")
+                ticket = self._ticket(model, DEFAULT_OPTIONS, [text] * count, "warm-up")
                 try:
                     self.queue.submit(ticket)
                     await ticket.done
-                except Refused:  # the log says why; the service is alive but not ready
+                except ApiError:  # the log says why; the service is alive but not ready
                     return
         self._warm = True
 
@@ -103,37 +105,37 @@ class Service:
     # ── what it answers ──
 
     @property
-    def wants_key(self) -> bool:
+    def requires_key(self) -> bool:
         return bool(self._keys)
 
-    def admit(self, key: str | None) -> None:
+    def check_key(self, key: str | None) -> None:
         """Refuse a request without a valid key. All keys are compared, each in constant time."""
         given = (key or "").encode("utf-8", "surrogatepass")
         if self._keys and sum(hmac.compare_digest(given, known) for known in self._keys) == 0:
-            raise Refused(403, "an API key is needed, and this is none; ask whoever runs this service", reason="key")
+            raise ApiError(403, "an API key is needed, and this is none; ask whoever runs this service", reason="key")
 
-    def check(self, texts: Sequence[str], wish: Wish = NOTHING_MORE) -> None:
+    def check(self, texts: Sequence[str], wish: TranslationOptions = DEFAULT_OPTIONS) -> None:
         """Refuse a request that is too large."""
         length, limits = sum(map(len, texts)), self.settings
         if len(texts) > limits.texts:
-            raise Refused(413, f"a request may hold {limits.texts:,} texts, not {len(texts):,}")
+            raise ApiError(413, f"a request may hold {limits.texts:,} texts, not {len(texts):,}")
         if length > limits.characters:
-            raise Refused(413, f"a request may hold {limits.characters:,} characters, not {length:,}")
+            raise ApiError(413, f"a request may hold {limits.characters:,} characters, not {length:,}")
         if wish.alternatives > limits.alternatives:
-            raise Refused(400, f"alternatives: at most {limits.alternatives} can be asked for")
+            raise ApiError(400, f"alternatives: at most {limits.alternatives} can be asked for")
         if wish.attention and length > limits.attention_characters:
-            raise Refused(400, f"attention: is shown for at most {limits.attention_characters:,} characters")
+            raise ApiError(400, f"attention: is shown for at most {limits.attention_characters:,} characters")
 
     def detect(self, text: str, codes: Sequence[str] | None = None) -> list[Detected]:
         """The source languages that are served, the likeliest first."""
-        sources = codes or list(dict.fromkeys(model.source for model in self.catalogue.models.values()))
+        sources = codes or list(dict.fromkeys(model.source for model in self.registry.models.values()))
         return [Detected(code, confidence) for code, confidence in self._detector.rank(text, sources)]
 
     def choose(
         self, text: str, source: str | None, target: str | None, name: str | None = None
-    ) -> tuple[Model, Detected | None]:
+    ) -> tuple[ServedModel, Detected | None]:
         """The model a request means; the language of the text is guessed where it says `auto`."""
-        fitting = self.catalogue.fitting(None if source == "auto" else source, target, name)
+        fitting = self.registry.fitting(None if source == "auto" else source, target, name)
         targets = list(dict.fromkeys(model.target for model in fitting))
         detected = None
         if source == "auto" or len({model.source for model in fitting}) > 1:
@@ -141,36 +143,40 @@ class Service:
             fitting = [model for model in fitting if model.source == detected.language]
             targets = [code for code in targets if any(model.target == code for model in fitting)]
         if len(targets) > 1:
-            raise Refused(400, f"target: which language? ({', '.join(targets)})")
+            raise ApiError(400, f"target: which language? ({', '.join(targets)})")
         return fitting[0], detected
 
-    async def translate(self, texts: Sequence[str], model: Model, wish: Wish, number: str) -> list[Translated]:
+    async def translate(
+        self, texts: Sequence[str], model: ServedModel, wish: TranslationOptions, number: str
+    ) -> list[Translated]:
         """All texts, in order, within the deadline. `number` names the request in the log."""
         if not self._warm:
-            raise Refused(503, "the service is starting", 1, "starting")
+            raise ApiError(503, "the service is starting", 1, "starting")
         tokens = cache(model.tokens)
         limit = min(self.settings.tokens, model.longest)
         taken_apart = [split(text, lambda sentence: tokens(sentence) <= limit) for text in texts]
         sentences = [sentence for pieces in taken_apart for sentence in pieces.sentences]
         if len(sentences) > self.settings.queue:
-            raise Refused(413, f"the text has {len(sentences):,} sentences; at most {self.settings.queue:,} are taken")
+            raise ApiError(413, f"the text has {len(sentences):,} sentences; at most {self.settings.queue:,} are taken")
         self.metrics.tokens.labels("read").inc(sum(map(tokens, sentences)))
         found = iter(await self._found(self._ticket(model, wish, sentences, number)) if sentences else ())
         return [Translated(pieces, [next(found) for _ in pieces.sentences]) for pieces in taken_apart]
 
-    def _ticket(self, model: Model, wish: Wish, sentences: Sequence[str], number: str) -> Ticket:
+    def _ticket(
+        self, model: ServedModel, wish: TranslationOptions, sentences: Sequence[str], number: str
+    ) -> QueuedRequest:
         sizes = [(model.tokens(sentence) + 1) * model.width(wish.alternatives) for sentence in sentences]
-        return Ticket(model, wish, sentences, sizes, number, asyncio.get_running_loop().create_future())
+        return QueuedRequest(model, wish, sentences, sizes, number, asyncio.get_running_loop().create_future())
 
-    async def _found(self, ticket: Ticket) -> list[list[Found]]:
+    async def _found(self, ticket: QueuedRequest) -> list[list[SentenceOutput]]:
         self.queue.submit(ticket)
         try:
             async with asyncio.timeout(self.settings.deadline):
                 return await ticket.done
         except TimeoutError:
-            raise Refused(503, TOO_LATE, 1, "deadline") from None
+            raise ApiError(503, TOO_LATE, 1, "deadline") from None
         finally:
-            self.queue.withdraw(ticket)
+            self.queue.cancel(ticket)
 
 
 def service_of(request: Request) -> Service:

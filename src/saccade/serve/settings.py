@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-Count = Annotated[int, Parameter(validator=Number(gte=1))]
-Natural = Annotated[int, Parameter(validator=Number(gte=0))]
-Seconds = Annotated[float, Parameter(validator=Number(gt=0, lt=86400))]
-Names = Annotated[tuple[str, ...], Parameter(negative="")]
+CountFlag = Annotated[int, Parameter(validator=Number(gte=1))]
+NaturalFlag = Annotated[int, Parameter(validator=Number(gte=0))]
+SecondsFlag = Annotated[float, Parameter(validator=Number(gt=0, lt=86400))]
+NamesFlag = Annotated[tuple[str, ...], Parameter(negative="")]
 
 
 @Parameter(name="*")
@@ -25,59 +25,59 @@ class Settings:
     "A file of keys, one a line, of which requests must send one. SACCADE_API_KEY may hold one as well."
     insecure: Annotated[bool, Parameter(negative="")] = False
     "Let anyone who can reach the address translate."
-    allowed_host: Names = ()
+    allowed_host: NamesFlag = ()
     "A name this service is reached by, beside localhost and bare addresses. May be repeated."
-    cors: Names = ()
+    cors: NamesFlag = ()
     "An origin, such as https://example.org, whose pages may call; * is all. May be repeated."
 
     engine: Literal["auto", "torch", "ctranslate2", "onnx"] = "torch"
     "What translates; auto takes the fastest that is installed and can run the model."
 
-    deadline: Seconds = 30.0
+    deadline: SecondsFlag = 30.0
     "A request is answered within this time, if only with 503."
-    grace: Seconds = 30.0
+    grace: SecondsFlag = 30.0
     "After SIGTERM, requests in flight have this time to end."
-    stall: Seconds = 60.0
+    stall: SecondsFlag = 60.0
     "/livez fails when a model has not moved for so long."
 
-    batch: Count = 32
+    batch: CountFlag = 32
     "Sentences translated together, at most."
-    batch_time: Seconds = 1.0
+    batch_time: SecondsFlag = 1.0
     "A batch that would last longer is made smaller, because whoever comes next must wait for it."
     batch_wait: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.005
     "How long an idle model waits for more sentences to translate together."
-    queue: Count = 1000
+    queue: CountFlag = 1000
     "Sentences that may wait."
-    longest_wait: Seconds = 3.0
+    longest_wait: SecondsFlag = 3.0
     "No more requests are taken while the work that waits would last longer than this."
 
-    characters: Count = 20_000
+    characters: CountFlag = 20_000
     "Longest text of a request, all its parts together."
-    texts: Count = 256
+    texts: CountFlag = 256
     "Most texts in a request."
-    tokens: Count = 200
+    tokens: CountFlag = 200
     "A longer sentence is cut at the best place."
-    alternatives: Natural = 8
+    alternatives: NaturalFlag = 8
     "Most alternatives a request may ask for."
-    attention_characters: Natural = 500
+    attention_characters: NaturalFlag = 500
     "Longest text whose attention is sent."
 
-    body: Count = 1_000_000
+    body: CountFlag = 1_000_000
     "Bytes of a request's body."
-    bodies: Count = 64_000_000
+    bodies: CountFlag = 64_000_000
     "Bytes of all bodies that are held at a time."
     header: Annotated[int, Parameter(validator=Number(gte=256))] = 16_384
     "Bytes of a request's head."
-    connections: Count = 500
+    connections: CountFlag = 500
     "Connections that are open at a time."
-    header_timeout: Seconds = 10.0
+    header_timeout: SecondsFlag = 10.0
     "A request's head must come within this time."
-    body_timeout: Seconds = 20.0
+    body_timeout: SecondsFlag = 20.0
     "A request's body must come within this time."
-    write_timeout: Seconds = 30.0
+    write_timeout: SecondsFlag = 30.0
     "An answer must be read within this time."
-    keep_alive: Seconds = 15.0
+    keep_alive: SecondsFlag = 15.0
     "An idle connection is closed after this time."
 
 
-DEFAULTS = Settings()
+DEFAULT_SETTINGS = Settings()

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Header, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from saccade.serve.errors import ApiError
 from saccade.serve.languages import language_name
-from saccade.serve.queue import Found, Wish
-from saccade.serve.refusals import Refused
+from saccade.serve.queue import SentenceOutput, TranslationOptions
 from saccade.serve.service import Translated, one_line, service_of
 
 
@@ -24,20 +24,24 @@ def whole_text(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(whole_text)]
-Code = Annotated[str, Field(max_length=20), AfterValidator(whole_text)]
+RequestText = Annotated[str, AfterValidator(whole_text)]
+LanguageCode = Annotated[str, Field(max_length=20), AfterValidator(whole_text)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-class Ask(_Strict):
+class TranslateRequest(_Strict):
     """What to translate, and what to say of it."""
 
-    text: Text | list[Text] = Field(description="A text, or several. Each may have many sentences and lines.")
-    source: Code | None = Field(None, description="A language's code, or auto; left out, what is served is assumed.")
-    target: Code | None = Field(None, description="A language's code; left out, what is served is assumed.")
+    text: RequestText | list[RequestText] = Field(
+        description="A text, or several. Each may have many sentences and lines."
+    )
+    source: LanguageCode | None = Field(
+        None, description="A language's code, or auto; left out, what is served is assumed."
+    )
+    target: LanguageCode | None = Field(None, description="A language's code; left out, what is served is assumed.")
     model: Annotated[str, Field(max_length=200), AfterValidator(whole_text)] | None = Field(
         None, description="A model by name, where several fit."
     )
@@ -46,7 +50,7 @@ class Ask(_Strict):
     attention: bool = Field(False, description="Whether to send all attention, as the viewer reads it.")
 
 
-class Scored(BaseModel):
+class ScoredText(BaseModel):
     """A translation and the score it was ranked by: log p / length^penalty. `links` are pairs of word numbers, source
     and target; `attention` is what the viewer reads. Both only if asked for."""
 
@@ -56,36 +60,36 @@ class Scored(BaseModel):
     attention: dict[str, Any] | None
 
 
-class Sentence(Scored):
+class SentenceTranslation(ScoredText):
     """One sentence of a text."""
 
     source: str
-    alternatives: list[Scored]
+    alternatives: list[ScoredText]
 
 
-class Translation(BaseModel):
+class TextTranslation(BaseModel):
     """One text. `alternatives` are whole texts."""
 
     text: str
     alternatives: list[str]
-    sentences: list[Sentence]
+    sentences: list[SentenceTranslation]
 
 
-class Guess(BaseModel):
+class LanguageGuess(BaseModel):
     """A language, and how sure that is, from 0 to 100."""
 
     language: str
     confidence: int
 
 
-class Answered(BaseModel):
+class TranslateResponse(BaseModel):
     """All translations, in the order of the texts."""
 
     model: str
     source: str
     target: str
-    detected: Guess | None
-    translations: list[Translation]
+    detected: LanguageGuess | None
+    translations: list[TextTranslation]
 
 
 class ModelFacts(BaseModel):
@@ -99,14 +103,14 @@ class ModelFacts(BaseModel):
     examples: list[str]
 
 
-class Problem(BaseModel):
+class ErrorBody(BaseModel):
     """Why there is no translation."""
 
     error: str
 
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": text}
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody, "description": text}
     for status, text in {
         400: "Not possible: a language or model that is not served, or broken JSON.",
         403: "A key is needed, or the page's origin is not allowed.",
@@ -128,7 +132,7 @@ def media_type(request: Request) -> str:
     kind, _, options = request.headers.get("content-type", "").partition(";")
     charset = options.lower().partition("charset=")[2].partition(";")[0].strip('" ')
     if charset not in ("", "utf-8", "utf8"):
-        raise Refused(415, "the body must be UTF-8")
+        raise ApiError(415, "the body must be UTF-8")
     return kind.strip().lower()
 
 
@@ -140,24 +144,26 @@ class JsonRoute(APIRoute):
 
         async def checked(request: Request) -> Response:
             if request.method == "POST" and media_type(request) != "application/json":
-                raise Refused(415, "the body must be JSON: send Content-Type: application/json")
+                raise ApiError(415, "the body must be JSON: send Content-Type: application/json")
             return await handler(request)
 
         return checked
 
 
-routes = APIRouter(prefix="/v1", tags=["v1"], route_class=JsonRoute)
+v1_routes = APIRouter(prefix="/v1", tags=["v1"], route_class=JsonRoute)
 
 
-@routes.post("/translate", response_model=Answered, responses=PROBLEMS)
+@v1_routes.post("/translate", response_model=TranslateResponse, responses=ERROR_RESPONSES)
 async def translate(
-    ask: Ask, request: Request, authorization: Annotated[str | None, Header(description="Bearer KEY")] = None
+    ask: TranslateRequest,
+    request: Request,
+    authorization: Annotated[str | None, Header(description="Bearer KEY")] = None,
 ) -> Response:
     """Translate texts, with alternatives, scores, alignments and attention."""
     service = service_of(request)
-    service.admit((authorization or "").removeprefix("Bearer "))
+    service.check_key((authorization or "").removeprefix("Bearer "))
     texts = [ask.text] if isinstance(ask.text, str) else ask.text
-    wish = Wish(ask.alternatives, ask.alignments, ask.attention)
+    wish = TranslationOptions(ask.alternatives, ask.alignments, ask.attention)
     service.check(texts, wish)
     model, detected = service.choose("\n".join(texts), ask.source, ask.target, ask.model)
     found = await service.translate(texts, model, wish, request.state.number)
@@ -172,7 +178,7 @@ async def translate(
     return Response(json.dumps(answer, ensure_ascii=False, allow_nan=False), media_type="application/json")
 
 
-@routes.get("/models")
+@v1_routes.get("/models")
 async def models(request: Request) -> list[ModelFacts]:
     """The models that are served."""
     return [
@@ -184,7 +190,7 @@ async def models(request: Request) -> list[ModelFacts]:
             target_name=language_name(model.target),
             examples=model.examples,
         )
-        for model in service_of(request).catalogue.models.values()
+        for model in service_of(request).registry.models.values()
     ]
 
 
@@ -197,11 +203,11 @@ def _translation(translated: Translated, alternatives: int) -> dict[str, Any]:
     }
 
 
-def _sentence(source: str, outputs: Sequence[Found]) -> dict[str, Any]:
+def _sentence(source: str, outputs: Sequence[SentenceOutput]) -> dict[str, Any]:
     best, *others = map(_scored, outputs)
     return {"source": source, **best, "alternatives": others}
 
 
-def _scored(found: Found) -> dict[str, Any]:
+def _scored(found: SentenceOutput) -> dict[str, Any]:
     output = found.output
     return {"text": one_line(output), "score": output.score, "links": found.links, "attention": found.attention}

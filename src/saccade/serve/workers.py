@@ -7,83 +7,83 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from saccade.decode.engine import Abandoned, Output
+from saccade.decode.engine import Cancelled, Output
+from saccade.serve.errors import ApiError, internal_error
 from saccade.serve.log import log_failure
 from saccade.serve.metrics import Metrics
-from saccade.serve.pace import Pace
-from saccade.serve.queue import Found, Job, Queue, Ticket
-from saccade.serve.refusals import Refused, crashed
+from saccade.serve.queue import Queue, QueuedRequest, SentenceJob, SentenceOutput
+from saccade.serve.throughput import Throughput
 
-MOST = 4  # they share one interpreter, which hands out operations one at a time
+MAX_SERVICE_WORKERS = 4  # they share one interpreter, which hands out operations one at a time
 
 
-def how_many() -> int:
+def worker_count() -> int:
     """One for each thread that torch may use: two small batches side by side beat one batch on two threads."""
-    return min(torch.get_num_threads(), MOST)
+    return min(torch.get_num_threads(), MAX_SERVICE_WORKERS)
 
 
 class Worker:
     """One thread, which takes batches until the queue is closed."""
 
-    def __init__(self, queue: Queue, pace: Pace, metrics: Metrics, loop: asyncio.AbstractEventLoop, threads: int):
-        self._queue, self._pace, self._metrics, self._loop, self._threads = queue, pace, metrics, loop, threads
-        self._moved: float | None = None  # when its model last showed that it is alive, if it is at work
+    def __init__(self, queue: Queue, pace: Throughput, metrics: Metrics, loop: asyncio.AbstractEventLoop, threads: int):
+        self._queue, self._throughput, self._metrics, self._loop, self._threads = queue, pace, metrics, loop, threads
+        self._last_progress: float | None = None  # when its model last showed that it is alive, if it is at work
         threading.Thread(target=self._work, name="translate", daemon=True).start()
 
     def stalled(self, seconds: float) -> bool:
         """Whether it has been at one step of a model for longer than this."""
-        moved = self._moved
+        moved = self._last_progress
         return moved is not None and time.monotonic() - moved > seconds
 
     def _work(self) -> None:
         torch.set_num_threads(self._threads)
         while jobs := self._queue.take():
-            self._moved = time.monotonic()
+            self._last_progress = time.monotonic()
             self._translate(jobs)
-            self._moved = None
-            self._queue.finish(jobs, self._tell)
+            self._last_progress = None
+            self._queue.finish(jobs, self._deliver)
 
-    def _translate(self, jobs: Sequence[Job]) -> None:
+    def _translate(self, jobs: Sequence[SentenceJob]) -> None:
         """A batch; if it fails, each of its sentences alone, so that one cannot take others down with it."""
         try:
             self._measured(jobs)
-        except Abandoned:
+        except Cancelled:
             pass
         except Exception as error:
             if len(jobs) > 1:
                 for job in jobs:
                     self._translate([job])
             else:
-                self._fail(jobs[0].ticket, error)
+                self._fail(jobs[0].request, error)
 
-    def _measured(self, jobs: Sequence[Job]) -> None:
+    def _measured(self, jobs: Sequence[SentenceJob]) -> None:
         began = time.monotonic()
-        model, wish = jobs[0].ticket.model, jobs[0].ticket.wish
-        found = model.find([job.sentence for job in jobs], wish.alternatives, self._going(jobs))
-        self._pace.learn(model.name, len(jobs), sum(job.size for job in jobs), time.monotonic() - began)
+        model, wish = jobs[0].request.model, jobs[0].request.options
+        found = model.generate([job.sentence for job in jobs], wish.alternatives, self._going(jobs))
+        self._throughput.record(model.name, len(jobs), sum(job.size for job in jobs), time.monotonic() - began)
         self._metrics.batch_size.observe(len(jobs))
         for job, outputs in zip(jobs, found, strict=True):
             self._metrics.tokens.labels("written").inc(len(outputs[0].ids))
-            if job.ticket.open:
-                self._moved = time.monotonic()
-                job.ticket.found[job.index] = [_complete(job, output) for output in outputs]
+            if job.request.open:
+                self._last_progress = time.monotonic()
+                job.request.found[job.index] = [_complete(job, output) for output in outputs]
 
-    def _going(self, jobs: Sequence[Job]) -> Callable[[], bool]:
+    def _going(self, jobs: Sequence[SentenceJob]) -> Callable[[], bool]:
         def going() -> bool:
-            self._moved = time.monotonic()
-            return any(job.ticket.open for job in jobs)
+            self._last_progress = time.monotonic()
+            return any(job.request.open for job in jobs)
 
         return going
 
-    def _fail(self, ticket: Ticket, error: Exception) -> None:
-        log_failure(ticket.number, error)
-        refusal = crashed(ticket.number)
+    def _fail(self, ticket: QueuedRequest, error: Exception) -> None:
+        log_failure(ticket.request_id, error)
+        refusal = internal_error(ticket.request_id)
         if _is_memory(error):
-            refusal = Refused(503, "not enough memory for this request; send less", 1, "memory")
-        self._queue.withdraw(ticket)
+            refusal = ApiError(503, "not enough memory for this request; send less", 1, "memory")
+        self._queue.cancel(ticket)
         self._in_loop(lambda: ticket.done.done() or ticket.done.set_exception(refusal))
 
-    def _tell(self, ticket: Ticket) -> None:
+    def _deliver(self, ticket: QueuedRequest) -> None:
         found = [ticket.found[index] for index in range(len(ticket.sentences))]
         self._in_loop(lambda: ticket.done.done() or ticket.done.set_result(found))
 
@@ -92,10 +92,10 @@ class Worker:
             self._loop.call_soon_threadsafe(call)
 
 
-def _complete(job: Job, output: Output) -> Found:
+def _complete(job: SentenceJob, output: Output) -> SentenceOutput:
     """With what was wished for beside the output."""
-    wish, model = job.ticket.wish, job.ticket.model
-    return Found(
+    wish, model = job.request.options, job.request.model
+    return SentenceOutput(
         output,
         model.links(job.sentence, output.text) if wish.links else None,
         model.attention(job.sentence, output.text) if wish.attention else None,

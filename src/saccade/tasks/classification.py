@@ -11,78 +11,78 @@ from saccade.data.sources.rows import Frames, Pair, Row
 from saccade.data.tokenizers import Tokenizer
 from saccade.models.assemble import Model
 from saccade.places import Memory
-from saccade.tasks.labelling import LabelCodecs, Labelling, must_be_frames, must_be_text, short
-from saccade.tasks.losses import Loss, whole
-from saccade.tasks.task import Encoded, Sample
-from saccade.tasks.windows import Seen, read_windows
+from saccade.tasks.labeling import LabelCodecs, Labeling, must_be_frames, must_be_text, short
+from saccade.tasks.losses import Loss, sequence_label
+from saccade.tasks.task import Encoded, ValidationSample
+from saccade.tasks.windows import WindowOutput, read_windows
 
-Item = Pair | Frames  # `Frames` with one label for all of it
+TextOrSeries = Pair | Frames  # `Frames` with one label for all of it
 
 
-class Classification(Labelling):
+class Classification(Labeling):
     """A text or a series → one label, read off the encoder's summary."""
 
     command = "classify"
     rows: tuple[type, ...] = (Pair, Frames)
-    wants = "one label for each text or series"
+    expects = "one label for each text or series"
     unit = "sequences"
 
-    def fits(self, row: Row) -> bool:
+    def accepts(self, row: Row) -> bool:
         return isinstance(row, Pair) or (isinstance(row, Frames) and isinstance(row.target, str))
 
     def text(self, row: Pair) -> str:
         return row.source
 
-    def labels(self, row: Item) -> Sequence[str]:
+    def labels(self, row: TextOrSeries) -> Sequence[str]:
         assert isinstance(row.target, str)
         return (row.target,)
 
-    def encode(self, rows: Sequence[Item], codecs: LabelCodecs, longest: int) -> Encoded:
+    def encode(self, rows: Sequence[TextOrSeries], codecs: LabelCodecs, longest: int) -> Encoded:
         """The sequences with a label, and something but at most `longest` tokens or frames in them."""
         sources = read_items(rows, codecs.source)
-        targets = [codecs.target.encode(self.labels(row), row.place) for row in rows]
+        targets = [codecs.target.encode(self.labels(row), row.location) for row in rows]
         empty = [not len(s) or bool(t[0] < 0) for s, t in zip(sources, targets, strict=True)]
         long = [len(source) > longest for source in sources]
         kept = [i for i in range(len(rows)) if not empty[i] and not long[i]]
-        corpus = Corpus([sources[i] for i in kept], [targets[i] for i in kept], self.layout)
+        corpus = Corpus([sources[i] for i in kept], [targets[i] for i in kept], self.collate)
         left_out = {"empty or without a label": sum(empty), "too long": sum(long)}
-        return Encoded(corpus, tuple(rows[i].place for i in kept), left_out)
+        return Encoded(corpus, tuple(rows[i].location for i in kept), left_out)
 
     def cost(self, model: Model, batch: Batch, smoothing: float) -> Loss:
-        return whole(model, batch, smoothing)
+        return sequence_label(model, batch, smoothing)
 
     def probabilities(
-        self, model: Model, codecs: LabelCodecs, rows: Sequence[Item], longest: int, batch_tokens: int
+        self, model: Model, codecs: LabelCodecs, rows: Sequence[TextOrSeries], longest: int, batch_tokens: int
     ) -> list[np.ndarray]:
         """Of each label; of none where there is nothing to read."""
         values = read_items(rows, codecs.source)
         return [_joined(seen) for seen in read_windows(model, values, longest, batch_tokens, _summary, Tensor.exp)]
 
-    def found(
-        self, model: Model, codecs: LabelCodecs, rows: Sequence[Item], longest: int, batch_tokens: int
+    def predict(
+        self, model: Model, codecs: LabelCodecs, rows: Sequence[TextOrSeries], longest: int, batch_tokens: int
     ) -> list[list[str]]:
         """The likeliest label; none ("") where there is nothing to read."""
         likely = self.probabilities(model, codecs, rows, longest, batch_tokens)
         return [[codecs.target.names[p.argmax()] if len(p) else ""] for p in likely]
 
-    def sample(self, row: Item, found: Sequence[str]) -> Sample:
-        source = row.place if isinstance(row, Frames) else short(row.source.split())
-        return Sample(source, self.labels(row)[0], found[0])
+    def sample(self, row: TextOrSeries, found: Sequence[str]) -> ValidationSample:
+        source = row.location if isinstance(row, Frames) else short(row.source.split())
+        return ValidationSample(source, self.labels(row)[0], found[0])
 
 
 def _summary(memory: Memory) -> Tensor:
     return memory.summary
 
 
-def _joined(windows: Sequence[Seen]) -> np.ndarray:
+def _joined(windows: Sequence[WindowOutput]) -> np.ndarray:
     """The probabilities of a sequence: the mean over its windows, each as much as is taken from it."""
     if not windows:
         return np.zeros(0)
-    shares = np.array([w.window.until - w.window.since for w in windows], dtype=np.float64)
-    return np.average([w.said.astype(np.float64) for w in windows], axis=0, weights=shares)
+    shares = np.array([w.window.keep_to - w.window.keep_from for w in windows], dtype=np.float64)
+    return np.average([w.output.astype(np.float64) for w in windows], axis=0, weights=shares)
 
 
-def read_items(rows: Sequence[Item], codec: Tokenizer | Scaling) -> list[np.ndarray]:
+def read_items(rows: Sequence[TextOrSeries], codec: Tokenizer | Scaling) -> list[np.ndarray]:
     """Each row as a model reads it."""
     if isinstance(codec, Scaling):
         return [_frames(row, codec) for row in rows]
@@ -92,6 +92,6 @@ def read_items(rows: Sequence[Item], codec: Tokenizer | Scaling) -> list[np.ndar
     return [np.array(ids, dtype=np.int64) for ids in codec.encode(texts)]
 
 
-def _frames(row: Item, codec: Scaling) -> np.ndarray:
+def _frames(row: TextOrSeries, codec: Scaling) -> np.ndarray:
     must_be_frames(row)
-    return codec.scaled(np.asarray(row.source), row.place)
+    return codec.scaled(np.asarray(row.source), row.location)

@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.config import Natural, NotNegative, Slot, nearest
-from saccade.data.batches import Batch, Side
-from saccade.errors import Refusal
-from saccade.models.assemble import Model, attentions_to_source
+from saccade.data.batches import Batch, Padded
+from saccade.errors import BuildError
+from saccade.models.assemble import Model, cross_attentions
 from saccade.notes import Part
 from saccade.shapes import Float
 
-LEAST = 1e-6  # weight of a place that was not looked at at all
+MIN_ATTENTION_WEIGHT = 1e-6  # weight of a place that was not looked at at all
 
 
 class Unguided:
@@ -27,7 +27,7 @@ class Unguided:
 class GuidedHead:
     """Adds `weight` × the cross-entropy between the links, given or counted, and where a head looks, at the step whose
     input (or output) is the word; a word without links should look at the end symbol, one with a link that is only
-    possible as much there as at its link. `attention` is its name in the model, such as decoder.layers.1.memory; "" is
+    possible as much there as at its link. `attention` is its name in the model, such as decoder.layers.1.cross; "" is
     the last but one of those that look at the source, or the only one."""
 
     name = "guide"
@@ -48,16 +48,16 @@ class GuidedHead:
 
     def path(self, model: Model) -> str:
         """The name of the attention, or a refusal that says which there are."""
-        there = attentions_to_source(model)
+        there = cross_attentions(model)
         if not there:
-            raise Refusal("the decoder has no attention to the source that could be guided", ("guide",))
+            raise BuildError("the decoder has no attention to the source that could be guided", ("guide",))
         if self.chosen and self.chosen not in there:
-            raise Refusal(
+            raise BuildError(
                 f"there is no attention '{self.chosen}'" + nearest(self.chosen, there), ("guide", "attention")
             )
         path = self.chosen or last_but_one(there)
         if self.head >= there[path]:
-            raise Refusal(f"{path} has heads 0 to {there[path] - 1}, got {self.head}", ("guide", "head"))
+            raise BuildError(f"{path} has heads 0 to {there[path] - 1}, got {self.head}", ("guide", "head"))
         return path
 
     def cost(self, weights: Float[Tensor, "B H T S"], batch: Batch) -> Float[Tensor, "B T"]:
@@ -65,7 +65,7 @@ class GuidedHead:
         links = _or_end(batch.links, batch.source)
         if self.step == "input":  # a word is the input one step after it was the output
             links = F.pad(links, (0, 0, 1, 0))[:, :-1]
-        return -self.weight * (links * weights[:, self.head].clamp(min=LEAST).log()).sum(-1)
+        return -self.weight * (links * weights[:, self.head].clamp(min=MIN_ATTENTION_WEIGHT).log()).sum(-1)
 
 
 def last_but_one(names: Iterable[str]) -> str:
@@ -73,7 +73,7 @@ def last_but_one(names: Iterable[str]) -> str:
     return [*names][-2:][0]
 
 
-def _or_end(links: Float[Tensor, "B T S"], source: Side) -> Float[Tensor, "B T S"]:
+def _or_end(links: Float[Tensor, "B T S"], source: Padded) -> Float[Tensor, "B T S"]:
     """The links; whatever share is left belongs to the source's end."""
     rows, places = source.values.shape[:2]
     lengths = torch.full((rows,), places) if source.keep is None else source.keep.sum(-1)

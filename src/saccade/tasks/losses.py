@@ -11,7 +11,7 @@ from torch import Tensor
 from saccade.data.batches import Batch
 from saccade.models.assemble import Model
 from saccade.notes import Notes, Part, listen
-from saccade.parts.picks import Wagers
+from saccade.parts.normalizers import SampledPart
 from saccade.shapes import Bool, Float
 
 
@@ -26,35 +26,35 @@ class Loss:
 
 def next_token(model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]" = ()) -> Loss:
     """The cost of each target token, given the source and the tokens before it. Padding costs nothing."""
-    with extras(model, penalties) as heard:
-        hidden, target = forced_hidden(model, batch)
+    with auxiliary_losses(model, penalties) as heard:
+        hidden, target = teacher_forced_hidden(model, batch)
     total, each = model.head.loss(hidden, target, smoothing)
     return heard.added_to(Loss(total, target.shape[0], {"cost": float(each.sum())}), each, batch)
 
 
-def next_token_twice(
-    model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]", agreement: float
+def next_token_r_drop(
+    model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]", r_drop: float
 ) -> Loss:
     """The mean cost of going through a batch twice, with other draws of dropout, and that much of what the two answers
     are apart (R-Drop: Liang et al. 2021; half of the sum that they have)."""
-    twice = batch.twice()
-    with extras(model, penalties) as heard:
-        hidden, target = forced_hidden(model, twice)
+    twice = batch.repeated()
+    with auxiliary_losses(model, penalties) as heard:
+        hidden, target = teacher_forced_hidden(model, twice)
     count = target.shape[0] // 2
-    total, each = model.head.loss(beside(hidden), beside(target), smoothing, agreement)
+    total, each = model.head.loss(interleave_halves(hidden), interleave_halves(target), smoothing, r_drop)
     each = each.view(count, 2).t().flatten()
     loss = heard.added_to(Loss(total, count, {"cost": float(each.sum())}), each, twice)
     return Loss(loss.total / 2, count, {name: cost / 2 for name, cost in loss.shown.items()})
 
 
-def beside(rows: Tensor) -> Tensor:
+def interleave_halves(rows: Tensor) -> Tensor:
     """The rows of the second half, each after its like of the first."""
     return rows.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
 
 
-def each_place(model: Model, batch: Batch, smoothing: float) -> Loss:
+def token_labels(model: Model, batch: Batch, smoothing: float) -> Loss:
     """The cost of the label of each place that has one."""
-    with extras(model) as heard:
+    with auxiliary_losses(model) as heard:
         states = model.encoder.encode(batch.source.values, batch.source.keep).states
     keep, labels = batch.outputs.keep, batch.outputs.values
     hidden = states.flatten(0, 1) if keep is None else states[keep]
@@ -63,15 +63,15 @@ def each_place(model: Model, batch: Batch, smoothing: float) -> Loss:
     return heard.added_to(Loss(total, target.shape[0], {"cost": float(each.sum())}), each, batch)
 
 
-def whole(model: Model, batch: Batch, smoothing: float) -> Loss:
+def sequence_label(model: Model, batch: Batch, smoothing: float) -> Loss:
     """The cost of the one label of each sequence."""
-    with extras(model) as heard:
+    with auxiliary_losses(model) as heard:
         summary = model.encoder.encode(batch.source.values, batch.source.keep).summary
     total, each = model.head.loss(summary, batch.outputs.values[:, 0], smoothing)
     return heard.added_to(Loss(total, each.shape[0], {"cost": float(each.sum())}), each, batch)
 
 
-def forced_hidden(model: Model, batch: Batch) -> tuple[Float[Tensor, "n D"], Tensor]:
+def teacher_forced_hidden(model: Model, batch: Batch) -> tuple[Float[Tensor, "n D"], Tensor]:
     """One forced pass: the hidden states that should say the real target tokens, and those tokens."""
     memory = model.encoder.encode(batch.source.values, batch.source.keep)
     assert model.decoder is not None
@@ -97,27 +97,27 @@ class Penalty(Protocol):
 
 
 @contextmanager
-def extras(model: Model, penalties: Sequence[Penalty] = ()) -> Iterator["Extras"]:
+def auxiliary_losses(model: Model, penalties: Sequence[Penalty] = ()) -> Iterator["AuxiliaryLosses"]:
     """Hear what parts have to say about the loss, and what penalties are put on. In use nothing is learned, so nobody
     is asked."""
     if not (model.training and torch.is_grad_enabled()):
-        yield Extras(model, {}, [])
+        yield AuxiliaryLosses(model, {}, [])
         return
     with ExitStack() as stack:
-        yield Extras(
+        yield AuxiliaryLosses(
             model,
             {
                 (side, kind): stack.enter_context(listen(getattr(model, side), kind))
                 for side in ("encoder", "decoder")
                 if getattr(model, side) is not None
-                for kind in ("loss", "wager")
+                for kind in ("loss", "sampled")
             },
             [(each, stack.enter_context(listen(each.attention(model), "weights"))) for each in penalties],
         )
 
 
 @dataclass(frozen=True)
-class Extras:
+class AuxiliaryLosses:
     """What was noted, by side of the model and kind of note; and the weights that penalties are put on."""
 
     model: Model
@@ -133,7 +133,7 @@ class Extras:
                 cost = (
                     (value * keep[:, None, :, None]).sum()
                     if kind == "loss"
-                    else self._settled(side, name, value, each, batch)
+                    else self._policy_loss(side, name, value, each, batch)
                 )
                 total = total + cost
                 shown[f"{side}.{name}"] = float(cost.detach())
@@ -144,10 +144,10 @@ class Extras:
             shown[penalty.name] = float(cost.detach())
         return Loss(total, loss.count, shown)
 
-    def _settled(self, side: str, name: str, wager: Tensor, each: Float[Tensor, "n"], batch: Batch) -> Tensor:
-        part = cast(Wagers, getattr(self.model, side).get_submodule(name.partition("@")[0]))
-        cost, count = _what_followed(each, batch, side)
-        return part.settle(wager, cost, count, _real(batch, side))
+    def _policy_loss(self, side: str, name: str, wager: Tensor, each: Float[Tensor, "n"], batch: Batch) -> Tensor:
+        part = cast(SampledPart, getattr(self.model, side).get_submodule(name.partition("@")[0]))
+        cost, count = _cost_to_go(each, batch, side)
+        return part.policy_loss(wager, cost, count, _real(batch, side))
 
 
 def _real(batch: Batch, side: str) -> Bool[Tensor, "B T"]:
@@ -157,9 +157,7 @@ def _real(batch: Batch, side: str) -> Bool[Tensor, "B T"]:
     return torch.ones(shape, dtype=torch.bool, device=values.values.device) if values.keep is None else values.keep
 
 
-def _what_followed(
-    each: Float[Tensor, "n"], batch: Batch, side: str
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+def _cost_to_go(each: Float[Tensor, "n"], batch: Batch, side: str) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
     """For each place of a side, the cost of all tokens that a choice there could change, and their number: in a
     decoder its own token and those after it, in an encoder all of its row."""
     rows, steps = batch.outputs.values.shape[:2]

@@ -12,38 +12,38 @@ from saccade.data.tokenizers import UNKNOWN, Tokenizer
 from saccade.errors import DataError
 from saccade.models.assemble import Model
 from saccade.places import Memory
-from saccade.tasks.labelling import LabelCodecs, Labelling, must_be_frames, must_be_text, runs, short
-from saccade.tasks.losses import Loss, each_place
-from saccade.tasks.task import Encoded, Sample
+from saccade.tasks.labeling import LabelCodecs, Labeling, must_be_frames, must_be_text, runs, short
+from saccade.tasks.losses import Loss, token_labels
+from saccade.tasks.task import Encoded, ValidationSample
 from saccade.tasks.windows import read_windows
 
-Steps = Tagged | Frames  # `Frames` with a label for each frame
+TaggedOrSeries = Tagged | Frames  # `Frames` with a label for each frame
 
 
-class Tagging(Labelling):
+class Tagging(Labeling):
     """A sentence or a series → a label for each of its steps. The first piece of a word speaks for it."""
 
     command = "tag"
     rows: tuple[type, ...] = (Tagged, Frames)
-    wants = "a label for each word or each frame"
+    expects = "a label for each word or each frame"
     unit = "sequences"
 
-    def fits(self, row: Row) -> bool:
+    def accepts(self, row: Row) -> bool:
         return isinstance(row, Tagged) or (isinstance(row, Frames) and isinstance(row.target, tuple))
 
-    def text(self, row: Steps) -> str:
+    def text(self, row: TaggedOrSeries) -> str:
         return " ".join(row.source)
 
-    def labels(self, row: Steps) -> Sequence[str]:
+    def labels(self, row: TaggedOrSeries) -> Sequence[str]:
         return row.target
 
-    def encode(self, rows: Sequence[Steps], codecs: LabelCodecs, longest: int) -> Encoded:
+    def encode(self, rows: Sequence[TaggedOrSeries], codecs: LabelCodecs, longest: int) -> Encoded:
         """Sentences of at most `longest` pieces; series in windows of `longest` frames."""
         sources, targets, places = [], [], []
         without = too_long = 0
         for row, (values, at) in zip(rows, read_steps(rows, codecs.source), strict=True):
             labels = np.full(len(values), NO_LABEL)
-            labels[at] = codecs.target.encode(row.target, row.place)
+            labels[at] = codecs.target.encode(row.target, row.location)
             if isinstance(row, Tagged) and len(values) > longest:
                 too_long += 1
                 continue
@@ -51,30 +51,30 @@ class Tagging(Labelling):
             without += not cuts
             sources += [values[first : first + longest] for first in cuts]
             targets += [labels[first : first + longest] for first in cuts]
-            places += [f"{row.place}, step {first}" if first else row.place for first in cuts]
+            places += [f"{row.location}, step {first}" if first else row.location for first in cuts]
         left_out = {"without a label": without, "too long": too_long}
-        return Encoded(Corpus(sources, targets, self.layout), tuple(places), left_out)
+        return Encoded(Corpus(sources, targets, self.collate), tuple(places), left_out)
 
     def cost(self, model: Model, batch: Batch, smoothing: float) -> Loss:
-        return each_place(model, batch, smoothing)
+        return token_labels(model, batch, smoothing)
 
-    def found(
-        self, model: Model, codecs: LabelCodecs, rows: Sequence[Steps], longest: int, batch_tokens: int
+    def predict(
+        self, model: Model, codecs: LabelCodecs, rows: Sequence[TaggedOrSeries], longest: int, batch_tokens: int
     ) -> list[list[str]]:
         """A label for each step, however long the sequence is."""
         steps = read_steps(rows, codecs.source)
         seen = read_windows(model, [values for values, _ in steps], longest, batch_tokens, _states, _likeliest)
         tags = []
         for (_, at), windows in zip(steps, seen, strict=True):
-            said = [w.said[w.window.since - w.window.first : w.window.until - w.window.first] for w in windows]
+            said = [w.output[w.window.keep_from - w.window.first : w.window.keep_to - w.window.first] for w in windows]
             tags.append(codecs.target.decode(np.concatenate(said)[at]) if said else [])
         return tags
 
-    def sample(self, row: Steps, found: Sequence[str]) -> Sample:
+    def sample(self, row: TaggedOrSeries, found: Sequence[str]) -> ValidationSample:
         if isinstance(row, Frames):
-            return Sample(row.place, _run_lengths(row.target), _run_lengths(found))
+            return ValidationSample(row.location, _run_lengths(row.target), _run_lengths(found))
         words = row.source
-        return Sample(short(words), _side_by_side(words, row.target), _side_by_side(words, found))
+        return ValidationSample(short(words), _side_by_side(words, row.target), _side_by_side(words, found))
 
 
 def _states(memory: Memory) -> Tensor:
@@ -94,11 +94,11 @@ def _side_by_side(words: Sequence[str], labels: Sequence[str]) -> str:
     return short([f"{word}/{label or '?'}" for word, label in zip(words, labels, strict=True)])
 
 
-def read_steps(rows: Sequence[Steps], codec: Tokenizer | Scaling) -> list[tuple[np.ndarray, np.ndarray]]:
+def read_steps(rows: Sequence[TaggedOrSeries], codec: Tokenizer | Scaling) -> list[tuple[np.ndarray, np.ndarray]]:
     """Each row as a model reads it, and where in it each of its steps stands."""
     for row in rows:
         if len(row.source) != len(row.target):
-            raise DataError(f"{row.place}: has {len(row.source):,} steps but {len(row.target):,} labels")
+            raise DataError(f"{row.location}: has {len(row.source):,} steps but {len(row.target):,} labels")
     if isinstance(codec, Scaling):
         return [(_frames(row, codec), np.arange(len(row.source))) for row in rows]
     for row in rows:
@@ -108,9 +108,9 @@ def read_steps(rows: Sequence[Steps], codec: Tokenizer | Scaling) -> list[tuple[
     return [_pieces([pieces[word] or [UNKNOWN] for word in row.source]) for row in rows]
 
 
-def _frames(row: Steps, codec: Scaling) -> np.ndarray:
+def _frames(row: TaggedOrSeries, codec: Scaling) -> np.ndarray:
     must_be_frames(row)
-    return codec.scaled(np.asarray(row.source), row.place)
+    return codec.scaled(np.asarray(row.source), row.location)
 
 
 def _pieces(words: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

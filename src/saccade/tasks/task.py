@@ -7,16 +7,16 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from saccade.data.batches import Batch, Corpus, Layout, by_length
+from saccade.data.batches import Batch, Collate, Corpus, by_length
 from saccade.data.codecs import Codecs
 from saccade.data.sources.rows import Row
-from saccade.data.tokenizers import Kind
+from saccade.data.tokenizers import TokenizerKind
 from saccade.decode.engine import DecodeConfig
 from saccade.errors import DataError, RunError
 from saccade.models.assemble import Model
 from saccade.tasks.losses import Loss
 
-SAMPLES = 3
+VALIDATION_SAMPLES = 3
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Encoded:
     """Rows that can be trained on, and how many were left out for which reason."""
 
     corpus: Corpus
-    places: tuple[str, ...]  # file:line of each row
+    locations: tuple[str, ...]  # file:line of each row
     left_out: dict[str, int]
 
 
 @dataclass(frozen=True)
-class Sample:
+class ValidationSample:
     """One of the rows shown at every validation."""
 
     source: str
@@ -42,7 +42,7 @@ class Validation:
     """Figures by name, and the same few samples each time."""
 
     figures: dict[str, float]
-    samples: tuple[Sample, ...]
+    samples: tuple[ValidationSample, ...]
 
 
 class Task(Protocol):
@@ -50,18 +50,18 @@ class Task(Protocol):
 
     command: str  # what to call a trained run with
     rows: tuple[type, ...]  # what it learns from
-    wants: str  # the same in words
+    expects: str  # the same in words
     unit: str  # what a row is called
     writes: bool  # by a decoder; else a head reads the encoder
-    layout: Layout
+    collate: Collate
     figures: tuple[str, ...]  # of a validation
-    best: str  # the figure that finds the best checkpoint, if the user does not say which
+    best_figure: str  # the figure that finds the best checkpoint, if the user does not say which
 
-    def fits(self, row: Row) -> bool:
+    def accepts(self, row: Row) -> bool:
         """Whether the task can learn from a row like this."""
         ...
 
-    def learn(self, rows: Sequence[Any], kind: Kind, joint: bool) -> Codecs[Any, Any]:
+    def learn(self, rows: Sequence[Any], kind: TokenizerKind, joint: bool) -> Codecs[Any, Any]:
         """The codecs of the training rows; `kind` makes tokenizers, one for both sides if `joint`."""
         ...
 
@@ -69,13 +69,13 @@ class Task(Protocol):
         """What a run stores of them."""
         ...
 
-    def read(self, files: Mapping[str, bytes], kind: Kind, joint: bool) -> Codecs[Any, Any]: ...
+    def read(self, files: Mapping[str, bytes], kind: TokenizerKind, joint: bool) -> Codecs[Any, Any]: ...
 
-    def told(self, codecs: Codecs[Any, Any]) -> str:
+    def describe(self, codecs: Codecs[Any, Any]) -> str:
         """Their sizes, in words."""
         ...
 
-    def known(self, rows: Sequence[Any], codecs: Codecs[Any, Any], skip_bad: bool) -> list[Any]:
+    def drop_unknown_labels(self, rows: Sequence[Any], codecs: Codecs[Any, Any], skip_bad: bool) -> list[Any]:
         """The rows that ask for nothing training has not seen; without `skip_bad` the others are an error."""
         ...
 
@@ -93,9 +93,11 @@ class Task(Protocol):
 
 def check_rows(task: Task, rows: Sequence[Row], split: str) -> None:
     """Refuse rows of another task."""
-    wrong = next((row for row in rows if not task.fits(row)), None)
+    wrong = next((row for row in rows if not task.accepts(row)), None)
     if wrong is not None:
-        raise DataError(f"data.{split}: {wrong.place}: the task needs {task.wants}, and this row is something else")
+        raise DataError(
+            f"data.{split}: {wrong.location}: the task needs {task.expects}, and this row is something else"
+        )
 
 
 def file_of(files: Mapping[str, bytes], name: str) -> bytes:
@@ -106,7 +108,7 @@ def file_of(files: Mapping[str, bytes], name: str) -> bytes:
 
 def chosen(count: int) -> range:
     """Which rows are shown at a validation."""
-    return range(0, count, max(1, count // SAMPLES))[:SAMPLES]
+    return range(0, count, max(1, count // VALIDATION_SAMPLES))[:VALIDATION_SAMPLES]
 
 
 @torch.inference_mode()

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from saccade.data.batches import LABELLED, Corpus, by_length
+from saccade.data.batches import COLLATE_LABELS, Corpus, by_length
 from saccade.errors import RunError
 from saccade.models.assemble import Model
 from saccade.places import Memory
@@ -20,8 +20,8 @@ class Window:
 
     first: int
     end: int
-    since: int
-    until: int
+    keep_from: int
+    keep_to: int
 
 
 def windows(length: int, size: int) -> list[Window]:
@@ -34,11 +34,11 @@ def windows(length: int, size: int) -> list[Window]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class WindowOutput:
     """A window of a sequence and what the model says of it."""
 
     window: Window
-    said: np.ndarray
+    output: np.ndarray
 
 
 @torch.inference_mode()
@@ -49,11 +49,11 @@ def read_windows(
     batch_tokens: int,
     states: Callable[[Memory], Tensor],
     said_of: Callable[[Tensor], Tensor],
-) -> list[list[Seen]]:
+) -> list[list[WindowOutput]]:
     """For each sequence its windows, and what follows from the log-probabilities of the states of each."""
     cut = [(row, window) for row, values in enumerate(sequences) for window in windows(len(values), longest)]
     pieces = [sequences[row][window.first : window.end] for row, window in cut]
-    corpus = Corpus(pieces, [[]] * len(cut), LABELLED)
+    corpus = Corpus(pieces, [[]] * len(cut), COLLATE_LABELS)
     said: dict[int, np.ndarray] = {}
     was_training = model.training
     model.eval()
@@ -66,7 +66,7 @@ def read_windows(
             said |= {int(piece): each for piece, each in zip(batch, said_of(log_probs).numpy(), strict=True)}
     finally:
         model.train(was_training)
-    found: list[list[Seen]] = [[] for _ in sequences]
+    found: list[list[WindowOutput]] = [[] for _ in sequences]
     for piece, (row, window) in enumerate(cut):
-        found[row].append(Seen(window, said[piece]))
+        found[row].append(WindowOutput(window, said[piece]))
     return found

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from saccade.console import clock
-from saccade.data.batches import Position, epoch_batches, updates
+from saccade.data.batches import SamplerState, epoch_batches, updates
 from saccade.recipe import Recipe
-from saccade.runs.checkpoints import checkpoint_bytes
 from saccade.runs.folder import RunFolder
-from saccade.training.job import Job, prepare
+from saccade.runs.weights import checkpoint_bytes
+from saccade.training.job import TrainingJob, prepare
 from saccade.training.loop import update
 from saccade.training.progress import Reporter
-from saccade.training.state import State
+from saccade.training.state import TrainingState
 
-STEPS = 10
+TIMED_STEPS = 10
 
 
 @dataclass(frozen=True)
-class Cost:
+class CostEstimate:
     """What was measured and what follows from it."""
 
     parameters: int
@@ -44,32 +44,32 @@ class Cost:
         ]
 
 
-def dry_run(recipe: Recipe, path: Path, report: Reporter) -> Cost:
+def dry_run(recipe: Recipe, path: Path, report: Reporter) -> CostEstimate:
     """A step on the largest batch for the memory, then a few as they come for the time. Writes nothing."""
     job = prepare(recipe, RunFolder(path), report)
     settings, corpus = recipe.train, job.train.corpus
-    state = State()
+    state = TrainingState()
     job.model.train()
     update(job, state, [corpus.batch(largest_batch(job))])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    plan = updates(corpus, settings.batch_tokens, settings.update_tokens, recipe.seed, Position())
+    plan = updates(corpus, settings.batch_tokens, settings.update_tokens, recipe.seed, SamplerState())
     began, tokens = time.monotonic(), 0
-    for batches, _ in itertools.islice(plan, STEPS):
+    for batches, _ in itertools.islice(plan, TIMED_STEPS):
         update(job, state, batches)
         tokens += sum(batch.target_tokens for batch in batches)
     seconds = time.monotonic() - began
-    return Cost(
+    return CostEstimate(
         parameters=sum(p.numel() for p in job.parameters),
         peak_bytes=peak,
         tokens_per_second=tokens / seconds,
         epoch_seconds=seconds * corpus.target_tokens / max(1, tokens),
-        all_seconds=seconds / STEPS * settings.updates,
+        all_seconds=seconds / TIMED_STEPS * settings.updates,
         checkpoint_bytes=checkpoint_bytes(job.model, job.training_tensors()),
         checkpoints=max(settings.keep, settings.average) + 2,  # the best, and the one being written
     )
 
 
-def largest_batch(job: Job) -> list[int]:
+def largest_batch(job: TrainingJob) -> list[int]:
     """The rows of the batch with the most places."""
     corpus = job.train.corpus
     batches = epoch_batches(corpus, job.recipe.train.batch_tokens, job.recipe.seed, 0)

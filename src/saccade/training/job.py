@@ -18,13 +18,13 @@ from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe, best_by, sources_of, task_of
 from saccade.runs.folder import RunFolder, checksums, learn_codecs
 from saccade.tasks.task import Encoded, Task, check_rows
-from saccade.training.learners import Learner, learner_of, like, whole_of
 from saccade.training.progress import Reporter
-from saccade.training.ranks import Alone, Ranks, seed_of
+from saccade.training.ranks import Ranks, SingleProcess, rank_seed
+from saccade.training.strategies import Strategy, full_tensor, shard_like, strategy_for
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """A training that is ready to run."""
 
     recipe: Recipe
@@ -34,7 +34,7 @@ class Job:
     dev: Sequence[Any]
     ranks: Ranks
     model: Model  # whole on the lead, which validates and saves it
-    learner: Learner
+    strategy: Strategy
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     checksums: dict[str, str]
@@ -45,69 +45,75 @@ class Job:
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        return [p for p in self.learner.model.parameters() if p.requires_grad]
+        return [p for p in self.strategy.model.parameters() if p.requires_grad]
 
     @property
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """By name; where the model is sharded, so are they."""
-        names = {id(p): name for name, p in self.learner.model.named_parameters()}
+        names = {id(p): name for name, p in self.strategy.model.named_parameters()}
         return {
             f"{key}/{names[id(p)]}": value for p, state in self.optimizer.state.items() for key, value in state.items()
         }
 
     def training_tensors(self) -> dict[str, Tensor]:
         """What resuming needs beside the weights: the optimizer's tensors and the random generator of every rank."""
-        random = enumerate(self.ranks.gathered(torch.get_rng_state()))
-        tensors = {name: whole_of(value) for name, value in sorted(self.optimizer_tensors.items())}
-        return tensors | {random_of(rank): state for rank, state in random}
+        random = enumerate(self.ranks.all_gather(torch.get_rng_state()))
+        tensors = {name: full_tensor(value) for name, value in sorted(self.optimizer_tensors.items())}
+        return tensors | {rng_name(rank): state for rank, state in random}
 
     def restore_tensors(self, tensors: dict[str, Tensor]) -> None:
         """On every rank; only the lead's `tensors` count."""
-        parameters = dict(self.learner.model.named_parameters())
-        for path, value in self.ranks.tensors(tensors):
+        parameters = dict(self.strategy.model.named_parameters())
+        for path, value in self.ranks.broadcast_tensors(tensors):
             key, _, name = path.partition("/")
             if name in parameters:
-                self.optimizer.state[parameters[name]][key] = like(parameters[name], value)
-            elif path == random_of(self.ranks.rank):
+                self.optimizer.state[parameters[name]][key] = shard_like(parameters[name], value)
+            elif path == rng_name(self.ranks.rank):
                 torch.set_rng_state(value)
             elif key != "random":
                 raise RunError(f"the checkpoint holds {path}, which the optimizer does not have")
 
 
-def random_of(rank: int) -> str:
+def rng_name(rank: int) -> str:
     """What a rank's random generator is called in a checkpoint."""
     return f"random/{rank}" if rank else "random"
 
 
-ALONE = Alone()
+SINGLE_PROCESS = SingleProcess()
 
 
-def prepare(recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool = False, ranks: Ranks = ALONE) -> Job:
+def prepare(
+    recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool = False, ranks: Ranks = SINGLE_PROCESS
+) -> TrainingJob:
     """Read and check all data, take the run's codecs or learn them, build the model."""
     splits, task = sources_of(recipe), task_of(recipe)
     sums = checksums(splits)
-    if ranks.lead and run.started():
+    if ranks.is_main and run.started():
         run.compare(recipe, sums, allow_change)
-    same_text(sums, ranks)
+    check_same_data(sums, ranks)
     data = read_data(recipe, task, splits)
     codecs = codecs_of(recipe, run, data, report, ranks)
     train = task.encode(data["train"].rows, codecs, recipe.data.longest)
     if not len(train.corpus):
         raise DataError(f"data.train: none of {len(data['train'].rows):,} {task.unit} can be trained on")
-    judged = {split: task.known(data[split].rows, codecs, recipe.data.skip_bad) for split in data if split != "train"}
+    judged = {
+        split: task.drop_unknown_labels(data[split].rows, codecs, recipe.data.skip_bad)
+        for split in data
+        if split != "train"
+    }
     dev, left_out = judged["dev"], train.left_out | {"bad lines left out": data["train"].faults}
     if not dev:
         raise DataError(f"data.dev: none of {len(data['dev'].rows):,} {task.unit} has only labels of data.train")
     report.say(
         f"{len(train.corpus):,} {task.unit} to train on ({_counted(left_out)}), {len(dev):,} to validate on "
-        f"({data['dev'].faults + len(data['dev'].rows) - len(dev):,} bad lines left out); {task.told(codecs)}"
+        f"({data['dev'].faults + len(data['dev'].rows) - len(dev):,} bad lines left out); {task.describe(codecs)}"
     )
     task.prepare(train, report.say)
     model = run.model(recipe, codecs)
-    learner = learner_of(model, task, recipe.train.ranks, ranks, train.corpus.batch([0]), recipe.model.dim)
+    learner = strategy_for(model, task, recipe.train.ranks, ranks, train.corpus.batch([0]), recipe.model.dim)
     if ranks.count > 1:
-        torch.manual_seed(seed_of(recipe.seed, ranks.rank))
-    return Job(
+        torch.manual_seed(rank_seed(recipe.seed, ranks.rank))
+    return TrainingJob(
         recipe=recipe,
         task=task,
         codecs=codecs,
@@ -115,7 +121,7 @@ def prepare(recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool
         dev=dev,
         ranks=ranks,
         model=model,
-        learner=learner,
+        strategy=learner,
         optimizer=build(recipe.train.optimizer, "train.optimizer", model=learner.model),
         schedule=build(recipe.train.schedule, "train.schedule", updates=recipe.train.updates),
         checksums=sums,
@@ -136,9 +142,9 @@ def read_data(recipe: Recipe, task: Task, splits: dict[str, Source]) -> dict[str
     return data
 
 
-def same_text(sums: dict[str, str], ranks: Ranks) -> None:
+def check_same_data(sums: dict[str, str], ranks: Ranks) -> None:
     """All ranks must read what the lead reads, on whatever machine they are."""
-    for key, found in ranks.told(sums).items():
+    for key, found in ranks.broadcast(sums).items():
         if sums.get(key) != found:
             raise DataError(f"{key}: is not the text that rank 0 reads; give every machine the same files")
 
@@ -150,9 +156,9 @@ def codecs_of(
     if ranks.count == 1:
         return own_codecs(recipe, run, data, report)
     task = task_of(recipe)
-    codecs = own_codecs(recipe, run, data, report) if ranks.lead else None
+    codecs = own_codecs(recipe, run, data, report) if ranks.is_main else None
     files = {name: b64encode(content).decode() for name, content in task.files(codecs).items()} if codecs else {}
-    files = {name: b64decode(content) for name, content in ranks.told(files).items()}
+    files = {name: b64decode(content) for name, content in ranks.broadcast(files).items()}
     return codecs or task.read(files, build(recipe.data.tokenizer, "data.tokenizer"), recipe.data.joint)
 
 

@@ -12,49 +12,51 @@ from typing import Any
 
 import torch
 
-from saccade.data.batches import Batch, Share, updates
+from saccade.data.batches import Batch, Shard, updates
 from saccade.errors import RunError
 from saccade.recipe import Recipe
-from saccade.runs.checkpoints import average, checkpoint_bytes, load_training, load_weights, write_checkpoint
-from saccade.runs.files import clear_leftovers, discard, not_written, verify
+from saccade.runs.files import clear_leftovers, discard, verify, write_error
 from saccade.runs.folder import RunFolder
+from saccade.runs.weights import average, checkpoint_bytes, load_training, load_weights, write_checkpoint
 from saccade.tasks.losses import Loss
-from saccade.training.job import Job, prepare
-from saccade.training.learners import whole_of
-from saccade.training.progress import Line, Reporter, Silent
-from saccade.training.ranks import joined
+from saccade.training.job import TrainingJob, prepare
+from saccade.training.progress import IntervalFigures, Reporter, Silent
+from saccade.training.ranks import process_group
 from saccade.training.signals import Interrupted, Interrupts
-from saccade.training.state import Seconds, State, Stop, Sums
+from saccade.training.state import Elapsed, IntervalSums, Stop, TrainingState
+from saccade.training.strategies import full_tensor
 
-MOST_SKIPS = 10  # updates in a row whose gradients are not finite
+MAX_SKIPPED_UPDATES = 10  # updates in a row whose gradients are not finite
 
 
 def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = False) -> RunFolder:
     """Train, or go on training, the run at `path`, with all ranks that there are."""
     run = RunFolder(path)
-    with joined() as ranks, run.locked() if ranks.lead else nullcontext():
-        report = report if ranks.lead else Silent()
+    with process_group() as ranks, run.locked() if ranks.is_main else nullcontext():
+        report = report if ranks.is_main else Silent()
         job = prepare(recipe, run, report, allow_change, ranks)
-        if ranks.lead:
+        if ranks.is_main:
             run.store(recipe, job.checksums, job.codecs)
         state = restore(job, run, report)
         try:
             with Interrupts() as interrupts:
-                learn(job, run, state, report, interrupts)
+                run_updates(job, run, state, report, interrupts)
                 finish(job, run, state, report)
         except OSError as error:
-            raise not_written(path, error, checkpoint_bytes(job.model, job.optimizer_tensors)) from None
+            raise write_error(path, error, checkpoint_bytes(job.model, job.optimizer_tensors)) from None
         finally:
             report.close()
     return run
 
 
-def learn(job: Job, run: RunFolder, state: State, report: Reporter, interrupts: Interrupts) -> None:
+def run_updates(
+    job: TrainingJob, run: RunFolder, state: TrainingState, report: Reporter, interrupts: Interrupts
+) -> None:
     """Update after update, until there is a reason to stop."""
     settings, ranks = job.recipe.train, job.ranks
     job.model.train()
     began = time.monotonic() - state.seconds.total
-    tokens, share = (settings.batch_tokens, settings.update_tokens), Share(ranks.rank, ranks.count)
+    tokens, share = (settings.batch_tokens, settings.update_tokens), Shard(ranks.rank, ranks.count)
     plan = updates(job.train.corpus, *tokens, job.recipe.seed, state.position, share)
     while not (stop := reason_to_stop(job, state)):
         before = time.monotonic()
@@ -62,13 +64,13 @@ def learn(job: Job, run: RunFolder, state: State, report: Reporter, interrupts: 
         update(job, state, batches)
         now = time.monotonic()
         state.step, state.position = state.step + 1, position
-        state.seconds = Seconds(now - began, state.seconds.interval + now - before)
+        state.seconds = Elapsed(now - began, state.seconds.interval + now - before)
         if state.step % settings.log_every == 0:
             log(job, run, state, report)
         if state.step % settings.validate_every == 0:
             validate(job, run, state, report)
             save(job, run, state, regular=True)
-        number, state.seconds.total = ranks.largest(interrupts.number, state.seconds.total)  # all stop, or none
+        number, state.seconds.total = ranks.all_reduce_max(interrupts.number, state.seconds.total)  # all stop, or none
         if number:
             if state.step not in state.regular:
                 save(job, run, state, regular=False)
@@ -83,30 +85,30 @@ STOPS: dict[Stop, str] = {
     "updates": "train.updates is reached",
     "minutes": "train.minutes is reached",
     "patience": "train.patience validations brought nothing better",
-    "enough": "train.enough is reached",
+    "stop_at": "train.stop_at is reached",
 }
 
 
-def reason_to_stop(job: Job, state: State) -> Stop:
+def reason_to_stop(job: TrainingJob, state: TrainingState) -> Stop:
     settings = job.recipe.train
-    if settings.enough and state.best is not None:
+    if settings.stop_at and state.best is not None:
         sign = -1 if job.best_by == "loss" else 1
-        if sign * state.best >= sign * settings.enough:
-            return "enough"
-    if settings.patience and state.stale >= settings.patience:
+        if sign * state.best >= sign * settings.stop_at:
+            return "stop_at"
+    if settings.patience and state.validations_since_best >= settings.patience:
         return "patience"
     if settings.minutes and state.seconds.total >= 60 * settings.minutes:
         return "minutes"
     return "updates" if state.step >= settings.updates else ""
 
 
-def update(job: Job, state: State, batches: Sequence[Batch]) -> None:
+def update(job: TrainingJob, state: TrainingState, batches: Sequence[Batch]) -> None:
     """Sum the losses and gradients of all batches and ranks, divide once, clip, step. Skip what is not finite."""
     job.optimizer.zero_grad()
     mine: Counter[str] = Counter()
     for batch in batches:
-        mine.update(tally(batch, job.learner.learn(batch, last=batch is batches[-1])))
-    sums = job.ranks.sums(mine)
+        mine.update(tally(batch, job.strategy.backward(batch, last=batch is batches[-1])))
+    sums = job.ranks.all_reduce_sum(mine)
     if not sums["count"]:  # of labels: an epoch may end with rows that have none
         return
     norm = scale_gradients(job, job.ranks.count / sums["count"])
@@ -116,7 +118,7 @@ def update(job: Job, state: State, batches: Sequence[Batch]) -> None:
     for group in job.optimizer.param_groups:
         group["lr"] = job.schedule(state.step + 1)
     job.optimizer.step()
-    state.in_a_row = 0
+    state.consecutive_skips = 0
     add(state.sums, sums, norm)
 
 
@@ -128,29 +130,29 @@ def tally(batch: Batch, loss: Loss) -> dict[str, float]:
     return {"count": loss.count, **costs, **{name: there * number for name, number in tokens.items()}}
 
 
-def skip(job: Job, state: State, batches: Sequence[Batch]) -> None:
+def skip(job: TrainingJob, state: TrainingState, batches: Sequence[Batch]) -> None:
     """Leave an update out, and give up after too many in a row."""
     state.skipped += 1
-    state.in_a_row += 1
-    if state.in_a_row >= MOST_SKIPS:
-        places = ", ".join(job.train.places[row] for batch in batches for row in batch.rows[:5])
+    state.consecutive_skips += 1
+    if state.consecutive_skips >= MAX_SKIPPED_UPDATES:
+        places = ", ".join(job.train.locations[row] for batch in batches for row in batch.rows[:5])
         raise RunError(
-            f"gradients were not finite in {MOST_SKIPS} updates in a row, last at step {state.step + 1} in the batch "
-            f"of {places}, …; look at these lines, or lower train.schedule.rate"
+            f"gradients were not finite in {MAX_SKIPPED_UPDATES} updates in a row, last at step {state.step + 1} in "
+            f"the batch of {places}, …; look at these lines, or lower train.schedule.rate"
         )
 
 
-def scale_gradients(job: Job, scale: float) -> float:
+def scale_gradients(job: TrainingJob, scale: float) -> float:
     """Make the gradients those of the mean loss, and no longer than `train.clip`; return their length before."""
     gradients = [p.grad for p in job.parameters if p.grad is not None]
-    norm = float(whole_of(torch.nn.utils.get_total_norm(gradients))) * scale
+    norm = float(full_tensor(torch.nn.utils.get_total_norm(gradients))) * scale
     clip = job.recipe.train.clip
     for gradient in gradients:
         gradient.mul_(scale * min(1.0, clip / norm) if clip and norm > 0 else scale)
     return norm
 
 
-def add(sums: Sums, found: Mapping[str, float], norm: float) -> None:
+def add(sums: IntervalSums, found: Mapping[str, float], norm: float) -> None:
     sums.cost += found["cost"]
     for path in found:
         kind, _, name = path.partition("/")
@@ -164,22 +166,22 @@ def add(sums: Sums, found: Mapping[str, float], norm: float) -> None:
     sums.padded += int(found["padded"])
 
 
-def log(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
+def log(job: TrainingJob, run: RunFolder, state: TrainingState, report: Reporter) -> None:
     """Write and show the mean of the interval. metrics.jsonl holds what is exact, timing.jsonl what is measured."""
     line = interval(job, state)
-    if job.ranks.lead:
+    if job.ranks.is_main:
         append(run, state, line.exact())
         with run.timing.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line.measured()) + "\n")
     report.line(line)
-    state.sums, state.seconds.interval = Sums(), 0.0
+    state.sums, state.seconds.interval = IntervalSums(), 0.0
 
 
-def interval(job: Job, state: State) -> Line:
+def interval(job: TrainingJob, state: TrainingState) -> IntervalFigures:
     sums, settings = state.sums, job.recipe.train
     seconds = max(1e-9, state.seconds.interval)  # of updates alone: validation is not the model's speed
     left = (settings.updates - state.step) * seconds / settings.log_every
-    return Line(
+    return IntervalFigures(
         step=state.step,
         steps=settings.updates,
         epoch=state.position.epoch,
@@ -196,27 +198,27 @@ def interval(job: Job, state: State) -> Line:
     )
 
 
-def append(run: RunFolder, state: State, record: dict[str, Any]) -> None:
+def append(run: RunFolder, state: TrainingState, record: dict[str, Any]) -> None:
     with run.metrics.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
         state.metrics_bytes = file.tell()
 
 
-def validate(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
+def validate(job: TrainingJob, run: RunFolder, state: TrainingState, report: Reporter) -> None:
     """Use the model on the development data for real and remember whether it is the best so far. The lead does it,
     and the other ranks wait for its verdict."""
     recipe = job.recipe
-    job.learner.gather()
+    job.strategy.collect_weights()
     result = None
-    if job.ranks.lead:
-        with job.ranks.others_rest():
+    if job.ranks.is_main:
+        with job.ranks.use_all_threads():
             result = job.task.validate(job.model, job.codecs, job.dev, recipe.data.longest, recipe.train.validation)
-    figure = job.ranks.told(result and result.figures[job.best_by])
+    figure = job.ranks.broadcast(result and result.figures[job.best_by])
     better = state.better(figure, job.best_by)
     if better:
-        state.best, state.best_step, state.stale = figure, state.step, 0
+        state.best, state.best_step, state.validations_since_best = figure, state.step, 0
     else:
-        state.stale += 1
+        state.validations_since_best += 1
     if result is None:
         return
     samples = [sample.__dict__ for sample in result.samples]
@@ -224,17 +226,17 @@ def validate(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
     report.validation(state.step, result, better)
 
 
-def save(job: Job, run: RunFolder, state: State, *, regular: bool) -> None:
+def save(job: TrainingJob, run: RunFolder, state: TrainingState, *, regular: bool) -> None:
     """A checkpoint, then the marks that point to it, then the end of those no longer wanted."""
     if regular:
         state.regular.append(state.step)
-    job.learner.gather()
+    job.strategy.collect_weights()
     tensors = job.training_tensors()
-    if job.ranks.lead:
+    if job.ranks.is_main:
         write(job, run, state, tensors)
 
 
-def write(job: Job, run: RunFolder, state: State, tensors: Mapping[str, torch.Tensor]) -> None:
+def write(job: TrainingJob, run: RunFolder, state: TrainingState, tensors: Mapping[str, torch.Tensor]) -> None:
     checkpoints = run.checkpoints
     if (old := checkpoints.folder / "average").exists():  # of an earlier end: it would hide what is newer
         discard(old)
@@ -247,34 +249,34 @@ def write(job: Job, run: RunFolder, state: State, tensors: Mapping[str, torch.Te
     prune(job, run, state)
 
 
-def prune(job: Job, run: RunFolder, state: State) -> None:
+def prune(job: TrainingJob, run: RunFolder, state: TrainingState) -> None:
     keep = max(job.recipe.train.keep, job.recipe.train.average)
     run.checkpoints.prune(keep, state.best_step, state.regular)
 
 
-def mark(run: RunFolder, state: State) -> None:
+def mark(run: RunFolder, state: TrainingState) -> None:
     run.checkpoints.mark("latest", state.step)
     if state.best_step is not None:
         run.checkpoints.mark("best", state.best_step)
 
 
-def restore(job: Job, run: RunFolder, report: Reporter) -> State:
+def restore(job: TrainingJob, run: RunFolder, report: Reporter) -> TrainingState:
     """Go back to the newest whole checkpoint, or begin."""
-    tensors, tree = read_newest(job, run, report) if job.ranks.lead else ({}, None)
-    tree = job.ranks.told(tree)
+    tensors, tree = read_newest(job, run, report) if job.ranks.is_main else ({}, None)
+    tree = job.ranks.broadcast(tree)
     if tree is None:
-        return State()
-    job.learner.spread()
+        return TrainingState()
+    job.strategy.broadcast_weights()
     job.restore_tensors(tensors)
-    return State.read(tree)
+    return TrainingState.read(tree)
 
 
-def read_newest(job: Job, run: RunFolder, report: Reporter) -> tuple[dict[str, torch.Tensor], Any]:
+def read_newest(job: TrainingJob, run: RunFolder, report: Reporter) -> tuple[dict[str, torch.Tensor], Any]:
     """The weights go into the model; what else a checkpoint has is returned, and nothing if there is none."""
     run.checkpoints.folder.mkdir(exist_ok=True)
     clear_leftovers(run.checkpoints.folder)
     clear_leftovers(run.path)
-    newest, troubles = run.checkpoints.newest_whole()
+    newest, troubles = run.checkpoints.newest_valid()
     for trouble in troubles:
         report.say(f"warning: {trouble}")
     if newest is None:
@@ -282,7 +284,7 @@ def read_newest(job: Job, run: RunFolder, report: Reporter) -> tuple[dict[str, t
         return {}, None
     manifest = load_weights(job.model, newest)
     tensors, tree = load_training(newest, manifest)
-    state = State.read(tree)
+    state = TrainingState.read(tree)
     with run.metrics.open("a+b") as file:
         if file.tell() < state.metrics_bytes:
             report.say(f"warning: {run.metrics}: lines are missing; the run goes on without them")
@@ -305,12 +307,12 @@ def averaged(run: RunFolder) -> list[int] | None:
         return None
 
 
-def finish(job: Job, run: RunFolder, state: State, report: Reporter) -> None:
+def finish(job: TrainingJob, run: RunFolder, state: TrainingState, report: Reporter) -> None:
     """Average the last checkpoints, if the recipe asks for it."""
-    if not job.recipe.train.average or not job.ranks.lead:
+    if not job.recipe.train.average or not job.ranks.is_main:
         return
     last = [step for step in state.regular if run.checkpoints.at(step).is_dir()][-job.recipe.train.average :]
-    troubles = {step: run.checkpoints.trouble(step) for step in last}
+    troubles = {step: run.checkpoints.set_aside_if_damaged(step) for step in last}
     for trouble in filter(None, troubles.values()):
         report.say(f"warning: {trouble}")
     last = [step for step in last if not troubles[step]]

@@ -13,7 +13,7 @@ from saccade.tasks.task import Validation
 
 
 @dataclass(frozen=True)
-class Line:
+class IntervalFigures:
     """The figures of one interval. There is no loss if every update of it was skipped."""
 
     step: int
@@ -61,7 +61,7 @@ class Reporter(Protocol):
     """Who listens to a training."""
 
     def say(self, text: str) -> None: ...
-    def line(self, line: Line) -> None: ...
+    def line(self, line: IntervalFigures) -> None: ...
     def validation(self, step: int, result: Validation, best: bool) -> None: ...
     def close(self) -> None: ...
 
@@ -76,7 +76,7 @@ class ConsoleReporter:
     def say(self, text: str) -> None:
         self.console.print(Text(text))
 
-    def line(self, line: Line) -> None:
+    def line(self, line: IntervalFigures) -> None:
         if not self.console.is_terminal:
             self.say(str(line))
             return
@@ -103,6 +103,6 @@ class Silent:
     """A reporter that says nothing."""
 
     def say(self, text: str) -> None: ...
-    def line(self, line: Line) -> None: ...
+    def line(self, line: IntervalFigures) -> None: ...
     def validation(self, step: int, result: Validation, best: bool) -> None: ...
     def close(self) -> None: ...

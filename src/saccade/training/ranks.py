@@ -17,11 +17,13 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from saccade.errors import RunError, SaccadeError
-from saccade.training.pulse import Pulse
+from saccade.training.heartbeat import Heartbeat
 from saccade.training.signals import Interrupted
 
-JOIN = timedelta(minutes=10)  # in which all ranks must come
-WAIT = timedelta(hours=12)  # for a rank that lives: one may learn a tokenizer or validate while the others wait
+JOIN_TIMEOUT = timedelta(minutes=10)  # in which all ranks must come
+COLLECTIVE_TIMEOUT = timedelta(
+    hours=12
+)  # for a rank that lives: one may learn a tokenizer or validate while the others wait
 
 # Groups are never let go. If the model's wrapper were the last to hold one, it would wait for gloo's threads while it
 # keeps Python's lock, and such a thread may need that lock to let go of a tensor: both would wait for ever.
@@ -33,94 +35,94 @@ class Ranks(Protocol):
 
     rank: int
     count: int
-    lead: bool
+    is_main: bool
     device: torch.device
 
-    def sums(self, values: Mapping[str, float]) -> Mapping[str, float]:
+    def all_reduce_sum(self, values: Mapping[str, float]) -> Mapping[str, float]:
         """Of all ranks, by name. All must know the same names."""
         ...
 
-    def largest(self, *values: float) -> tuple[float, ...]:
+    def all_reduce_max(self, *values: float) -> tuple[float, ...]:
         """The largest of all ranks, one by one."""
         ...
 
-    def told(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         """What the lead says, on every rank. It goes as JSON."""
         ...
 
-    def tensors(self, mine: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    def broadcast_tensors(self, mine: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         """The lead's, one after the other, on every rank."""
         ...
 
-    def gathered(self, tensor: Tensor) -> list[Tensor]:
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
         """One of each rank, all of the same shape."""
         ...
 
-    def others_rest(self) -> AbstractContextManager[None]:
+    def use_all_threads(self) -> AbstractContextManager[None]:
         """While they wait for the lead, it has their threads too."""
         ...
 
 
-class Alone:
+class SingleProcess:
     """The one process of a training that is not shared."""
 
-    rank, count, lead, device = 0, 1, True, torch.device("cpu")
+    rank, count, is_main, device = 0, 1, True, torch.device("cpu")
 
-    def sums(self, values: Mapping[str, float]) -> Mapping[str, float]:
+    def all_reduce_sum(self, values: Mapping[str, float]) -> Mapping[str, float]:
         return values
 
-    def largest(self, *values: float) -> tuple[float, ...]:
+    def all_reduce_max(self, *values: float) -> tuple[float, ...]:
         return values
 
-    def told(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         return value
 
-    def tensors(self, mine: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    def broadcast_tensors(self, mine: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         yield from mine.items()
 
-    def gathered(self, tensor: Tensor) -> list[Tensor]:
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
         return [tensor]
 
-    def others_rest(self) -> AbstractContextManager[None]:
+    def use_all_threads(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 
-class Together:
+class Distributed:
     """One of several processes, of which all call the same methods in the same order."""
 
     def __init__(self, rank: int, count: int, device: torch.device):
-        self.rank, self.count, self.lead, self.device = rank, count, rank == 0, device
+        self.rank, self.count, self.is_main, self.device = rank, count, rank == 0, device
 
-    def sums(self, values: Mapping[str, float]) -> Mapping[str, float]:
+    def all_reduce_sum(self, values: Mapping[str, float]) -> Mapping[str, float]:
         names = sorted(values)
         columns = zip(*self._listed([values[name] for name in names]), strict=True)
         return {name: sum(column) for name, column in zip(names, columns, strict=True)}  # in the same order everywhere
 
-    def largest(self, *values: float) -> tuple[float, ...]:
+    def all_reduce_max(self, *values: float) -> tuple[float, ...]:
         return tuple(max(column) for column in zip(*self._listed(values), strict=True))
 
-    def told(self, value: Any) -> Any:
-        data = json.dumps(value).encode() if self.lead else b""
+    def broadcast(self, value: Any) -> Any:
+        data = json.dumps(value).encode() if self.is_main else b""
         size = torch.tensor([len(data)])
         dist.broadcast(size, 0)
         text = torch.frombuffer(bytearray(data.ljust(int(size))), dtype=torch.uint8)
         dist.broadcast(text, 0)
         return json.loads(text.numpy().tobytes())
 
-    def tensors(self, mine: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        kinds = self.told({name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in mine.items()})
+    def broadcast_tensors(self, mine: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        kinds = self.broadcast({name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in mine.items()})
         for name, (shape, kind) in kinds.items():
-            tensor = mine[name].contiguous() if self.lead else torch.empty(shape, dtype=getattr(torch, kind))
+            tensor = mine[name].contiguous() if self.is_main else torch.empty(shape, dtype=getattr(torch, kind))
             dist.broadcast(tensor, 0)
             yield name, tensor
 
-    def gathered(self, tensor: Tensor) -> list[Tensor]:
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
         found = [torch.empty_like(tensor) for _ in range(self.count)]
         dist.all_gather(found, tensor)
         return found
 
     @contextmanager
-    def others_rest(self) -> Iterator[None]:
+    def use_all_threads(self) -> Iterator[None]:
         threads = torch.get_num_threads()
         torch.set_num_threads(threads * int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
         try:
@@ -129,39 +131,39 @@ class Together:
             torch.set_num_threads(threads)
 
     def _listed(self, values: Sequence[float]) -> list[list[float]]:
-        return [row.tolist() for row in self.gathered(torch.tensor(values, dtype=torch.double))]
+        return [row.tolist() for row in self.all_gather(torch.tensor(values, dtype=torch.double))]
 
 
 # ── coming together and parting ───────────────────────────────────────────────────────────────────
 
 
-def leads() -> bool:
+def is_main_process() -> bool:
     """Whether this process is, or will be, the lead."""
-    return int(os.environ.get("RANK", "0")) == 0 or not several()
+    return int(os.environ.get("RANK", "0")) == 0 or not is_distributed()
 
 
-def several() -> bool:
+def is_distributed() -> bool:
     """Whether this process is one of several that torchrun started."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 @contextmanager
-def joined() -> Iterator[Ranks]:
+def process_group() -> Iterator[Ranks]:
     """The ranks that torchrun started, or the one process that there is."""
-    if not several():
-        yield Alone()
+    if not is_distributed():
+        yield SingleProcess()
         return
-    store, rank, count = next(iter(rendezvous("env://", timeout=JOIN)))
+    store, rank, count = next(iter(rendezvous("env://", timeout=JOIN_TIMEOUT)))
     device = _device()
     with _errors_of(rank):
         name = _round(store, rank, count)
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
         ours = PrefixStore(name, store)
-        dist.init_process_group(backend, store=ours, rank=rank, world_size=count, timeout=WAIT)
+        dist.init_process_group(backend, store=ours, rank=rank, world_size=count, timeout=COLLECTIVE_TIMEOUT)
         _WORLDS.append(dist.group.WORLD)
-        with Pulse(store, name, rank, count):
+        with Heartbeat(store, name, rank, count):
             try:
-                yield Together(rank, count, device)
+                yield Distributed(rank, count, device)
             except Interrupted:
                 dist.barrier()  # the first to leave makes torchrun end the others: the lead must have saved
                 raise
@@ -208,16 +210,18 @@ def _round(store: Store, rank: int, count: int) -> str:
 
 def _welcome(store: Store, name: str, missing: set[int]) -> None:
     """Tell the name to every rank that says hello, until all have heard it. A hello may be an old one."""
-    end = time.monotonic() + JOIN.total_seconds()
+    end = time.monotonic() + JOIN_TIMEOUT.total_seconds()
     while missing:
         for rank in [rank for rank in missing if store.check([f"saccade/hello/{rank}"])]:
             store.set(f"saccade/welcome/{store.get(f'saccade/hello/{rank}').decode()}", name)
         missing = {rank for rank in missing if not store.check([f"saccade/here/{name}/{rank}"])}
         if time.monotonic() > end:
-            raise RunError(f"rank {', '.join(map(str, sorted(missing)))} did not come within {JOIN}; start all ranks")
+            raise RunError(
+                f"rank {', '.join(map(str, sorted(missing)))} did not come within {JOIN_TIMEOUT}; start all ranks"
+            )
         time.sleep(0.02)
 
 
-def seed_of(seed: int, rank: int) -> int:
+def rank_seed(seed: int, rank: int) -> int:
     """Ranks draw apart from each other, the first as one process would."""
     return seed if rank == 0 else int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0])

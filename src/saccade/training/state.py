@@ -3,12 +3,12 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from saccade.data.batches import Position
+from saccade.data.batches import SamplerState
 from saccade.errors import RunError
 
 
 @dataclass
-class Sums:
+class IntervalSums:
     """Sums since the last log line."""
 
     cost: float = 0.0
@@ -22,7 +22,7 @@ class Sums:
 
 
 @dataclass
-class Seconds:
+class Elapsed:
     """What was measured, apart from what is exact."""
 
     total: float = 0.0
@@ -30,18 +30,18 @@ class Seconds:
 
 
 @dataclass
-class State:
+class TrainingState:
     """Where a training stands after `step` updates."""
 
     step: int = 0
-    position: Position = field(default_factory=Position)
-    sums: Sums = field(default_factory=Sums)
+    position: SamplerState = field(default_factory=SamplerState)
+    sums: IntervalSums = field(default_factory=IntervalSums)
     best: float | None = None
     best_step: int | None = None
-    stale: int = 0  # validations since the best one
+    validations_since_best: int = 0  # validations since the best one
     skipped: int = 0  # updates left out because a gradient was not finite
-    in_a_row: int = 0
-    seconds: Seconds = field(default_factory=Seconds)
+    consecutive_skips: int = 0
+    seconds: Elapsed = field(default_factory=Elapsed)
     metrics_bytes: int = 0
     regular: list[int] = field(default_factory=list)  # checkpoints made by a validation, not by an interruption
 
@@ -49,15 +49,15 @@ class State:
         return asdict(self)
 
     @classmethod
-    def read(cls, tree: Any) -> "State":
+    def read(cls, tree: Any) -> "TrainingState":
         try:
             tree = {name: tree[name] for name in cls.__dataclass_fields__}
             return cls(
                 **{
                     **tree,
-                    "position": Position(**tree["position"]),
-                    "sums": Sums(**tree["sums"]),
-                    "seconds": Seconds(**tree["seconds"]),
+                    "position": SamplerState(**tree["position"]),
+                    "sums": IntervalSums(**tree["sums"]),
+                    "seconds": Elapsed(**tree["seconds"]),
                 }
             )
         except (KeyError, TypeError) as error:
@@ -69,4 +69,4 @@ class State:
         return figure < self.best if best_by == "loss" else figure > self.best
 
 
-Stop = Literal["", "updates", "minutes", "patience", "enough"]
+Stop = Literal["", "updates", "minutes", "patience", "stop_at"]

@@ -20,26 +20,28 @@ from torch import Tensor, nn
 from saccade.data.batches import Batch
 from saccade.models.assemble import Model
 from saccade.parts.dropout import Dropout
-from saccade.runs.checkpoints import named_tensors
+from saccade.runs.weights import named_tensors
 from saccade.tasks.losses import Loss
 from saccade.tasks.task import Task
 
-LEAST = 256  # places of a share on its longer side: fewer are not worth a thread
-MOST = 3 * 2**15  # numbers of a layer: places × width; more are little faster, and what a pass remembers takes memory
-LIGHT = 2**23  # weights of a model whose gradients every thread may have for itself
+MIN_SHARD_TOKENS = 256  # places of a share on its longer side: fewer are not worth a thread
+MAX_LAYER_ACTIVATIONS = (
+    3 * 2**15
+)  # numbers of a layer: places × width; more are little faster, and what a pass remembers takes memory
+MAX_SEPARATE_GRADIENTS = 2**23  # weights of a model whose gradients every thread may have for itself
 
-Hand = Sequence[tuple[int, Batch]]  # the shares that a thread is given, with their numbers
-Work = TypeVar("Work")
-Result = TypeVar("Result")
+NumberedShards = Sequence[tuple[int, Batch]]  # the shares that a thread is given, with their numbers
+_Work = TypeVar("_Work")
+_Result = TypeVar("_Result")
 
 
-def can_share(model: Model) -> bool:
+def can_thread(model: Model) -> bool:
     """Whether shares can be learned from at the same time: not where one pass leaves something for the next, such as
     the baseline of hard attention."""
     return all(isinstance(tensor, nn.Parameter) for tensor in named_tensors(model)[0].values())
 
 
-class SideBySide:
+class ThreadedReplicas:
     """A model and its doubles, a thread each. They have the same weights; only what is said and drawn is apart.
 
     The gradients are summed in a fixed order, and what the doubles draw follows from the state of torch's generator:
@@ -47,29 +49,31 @@ class SideBySide:
     """
 
     def __init__(self, model: Model, task: Task, threads: int, dim: int):
-        self.model, self.task, self._places = model, task, max(LEAST, MOST // dim)
+        self.model, self.task, self._places = model, task, max(MIN_SHARD_TOKENS, MAX_LAYER_ACTIVATIONS // dim)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
-        self._doubles = [model, *(_double(model) for _ in range(threads - 1))]
+        self._replicas = [model, *(_replica(model) for _ in range(threads - 1))]
         self._pool = ThreadPoolExecutor(threads, "learn", torch.set_num_threads, (1,))
-        self._light = sum(p.numel() for p in self._parameters) <= LIGHT
+        self._separate = sum(p.numel() for p in self._parameters) <= MAX_SEPARATE_GRADIENTS
 
-    def learn(self, batch: Batch, last: bool) -> Loss:
-        threads = max(1, min(len(self._doubles), batch.longer_places // LEAST))
-        shares = batch.cut(threads * math.ceil(batch.longer_places / (threads * self._places)))
-        for double in self._doubles[1:threads]:
-            _wake(double, self.model.training)
+    def backward(self, batch: Batch, last: bool) -> Loss:
+        threads = max(1, min(len(self._replicas), batch.longer_places // MIN_SHARD_TOKENS))
+        shares = batch.split(threads * math.ceil(batch.longer_places / (threads * self._places)))
+        for double in self._replicas[1:threads]:
+            _reseed(double, self.model.training)
         hands = [[*enumerate(shares)][i::threads] for i in range(threads)]
-        return _sum(self._apart(hands) if self._light or len(shares) <= threads else self._in_turn(hands))
+        return _sum(
+            self._sum_separate(hands) if self._separate or len(shares) <= threads else self._accumulate_in_order(hands)
+        )
 
-    def _apart(self, hands: Sequence[Hand]) -> list[Loss]:
+    def _sum_separate(self, hands: Sequence[NumberedShards]) -> list[Loss]:
         """Every thread keeps its gradients until all are there: so none waits for another."""
-        found = self._all(self._learn_apart, hands)
+        found = self._all(self._separate_gradients, hands)
         for gradients, _ in found:
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
                 parameter.grad = _added(parameter.grad, gradient)
         return [loss for _, losses in found for loss in losses]
 
-    def _learn_apart(self, model: Model, hand: Hand) -> tuple[Sequence[Tensor | None], list[Loss]]:
+    def _separate_gradients(self, model: Model, hand: NumberedShards) -> tuple[Sequence[Tensor | None], list[Loss]]:
         sums: Sequence[Tensor | None] = [None] * len(self._parameters)
         losses = []
         for _, share in hand:
@@ -79,36 +83,36 @@ class SideBySide:
             losses.append(Loss(loss.total.detach(), loss.count, loss.shown))
         return sums, losses
 
-    def _in_turn(self, hands: Sequence[Hand]) -> list[Loss]:
+    def _accumulate_in_order(self, hands: Sequence[NumberedShards]) -> list[Loss]:
         """A wide model: gradients are large, and each is added as soon as it is there."""
-        self._turns.begin()
-        return [loss for losses in self._all(self._learn_in_turn, hands) for loss in losses]
+        self._accumulation.begin()
+        return [loss for losses in self._all(self._backward_in_order, hands) for loss in losses]
 
-    def _learn_in_turn(self, model: Model, hand: Hand) -> list[Loss]:
+    def _backward_in_order(self, model: Model, hand: NumberedShards) -> list[Loss]:
         losses = []
         for number, share in hand:
-            with self._turns.of(number):
+            with self._accumulation.of(number):
                 loss = self.task.loss(model, share)
                 loss.total.backward()
             losses.append(Loss(loss.total.detach(), loss.count, loss.shown))
         return losses
 
-    def _all(self, work: Callable[[Model, Work], Result], given: Sequence[Work]) -> list[Result]:
+    def _all(self, work: Callable[[Model, _Work], _Result], given: Sequence[_Work]) -> list[_Result]:
         """What every double makes of what it is given. If one fails, the others come to their end first."""
-        doubles = self._doubles[: len(given)]
+        doubles = self._replicas[: len(given)]
         futures = [self._pool.submit(work, *each) for each in zip(doubles, given, strict=True)]
         wait(futures)
         return [future.result() for future in futures]
 
     @cached_property
-    def _turns(self) -> "_Turns":
-        return _Turns(self._parameters)
+    def _accumulation(self) -> "_OrderedAccumulation":
+        return _OrderedAccumulation(self._parameters)
 
-    def gather(self) -> None: ...
-    def spread(self) -> None: ...
+    def collect_weights(self) -> None: ...
+    def broadcast_weights(self) -> None: ...
 
 
-class _Turns:
+class _OrderedAccumulation:
     """Every share adds its gradients to those of the parameters as soon as it has them, so that hardly any are kept
     twice; but to each parameter in the order of the shares, since the order of a sum is in its last bits."""
 
@@ -155,7 +159,7 @@ class _Turns:
                 self._change.notify_all()
 
 
-def _double(model: Model) -> Model:
+def _replica(model: Model) -> Model:
     """Other modules, the same weights."""
     double = copy.deepcopy(model, {id(p): p for p in model.parameters()})
     generator = torch.Generator()
@@ -165,7 +169,7 @@ def _double(model: Model) -> Model:
     return double
 
 
-def _wake(double: Model, training: bool) -> None:
+def _reseed(double: Model, training: bool) -> None:
     """Ready for an update, and for other draws than before."""
     if double.training != training:
         double.train(training)

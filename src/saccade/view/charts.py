@@ -12,9 +12,9 @@ from saccade.view.markup import escape, missing, table
 
 WIDTH, HEIGHT = 560, 240  # in the chart's own units; a page scales them
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 12, 30
-MOST = 600  # values of a curve: more than there are points on a screen
-FEW = 10  # rows that say little
-Show = Callable[[float], str]
+MAX_CURVE_POINTS = 600  # values of a curve: more than there are points on a screen
+FEW_ROWS = 10  # rows that say little
+FormatValue = Callable[[float], str]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Scale:
     def __call__(self, value: float) -> float:
         return round(self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start), 1)
 
-    def named(self) -> Show:
+    def named(self) -> FormatValue:
         """As many decimals as the ticks need."""
         step = self.ticks[1] - self.ticks[0]
         decimals = max(0, -math.floor(math.log10(step) + 1e-9))
@@ -72,10 +72,10 @@ def _round_step(least: float) -> float:
 
 
 def line_chart(
-    title: str, curves: Sequence[Curve], show: Show, *, best: int | None = None, from_zero: bool = False
+    title: str, curves: Sequence[Curve], show: FormatValue, *, best: int | None = None, from_zero: bool = False
 ) -> str:
     """Curves against updates; `best` is the update of the best checkpoint. Curves without a value are left out."""
-    nth = math.ceil(max((len(each.points) for each in curves), default=0) / MOST)
+    nth = math.ceil(max((len(each.points) for each in curves), default=0) / MAX_CURVE_POINTS)
     curves = [Curve(each.name, _thinned(each.points, nth), each.marked) for each in curves if each.points]
     if not curves:
         return _figure(title, [], f"<p>{missing('No values yet.')}</p>", "")
@@ -85,7 +85,9 @@ def line_chart(
     up = Scale.round(0 if from_zero else min(heights), max(heights), HEIGHT - BOTTOM, TOP)
     body = [_grid(across, up), _best_mark(best, across) if best is not None and best <= across.high else ""]
     body += [_line(number, each, across, up) for number, each in enumerate(curves, 1)]
-    described = f"{title} against updates, from 0 to {steps[-1]:,}. " + " ".join(_told(each, show) for each in curves)
+    described = f"{title} against updates, from 0 to {steps[-1]:,}. " + " ".join(
+        _described(each, show) for each in curves
+    )
     rows = [[f"{step:,}", *(show(c.points[step]) if step in c.points else "" for c in curves)] for step in steps]
     values = table("values", title, ["update", *(escape(each.name) for each in curves)], rows)
     scales = f'data-across="{across.low} {across.high} {across.start} {across.end}"'
@@ -109,7 +111,7 @@ def bar_chart(
             left = round(middle + wide * (series - 1 - len(bars) / 2), 1)
             top = up(max(0.0, min(100.0, values[place])))
             told = escape(f"{label}: {name} {values[place]:.1f}, {number:,} rows")
-            few = " few" if number < FEW else ""
+            few = " few" if number < FEW_ROWS else ""
             body.append(
                 f'<rect class="bar s{series}{few}" x="{left}" y="{top}" width="{wide - 2:.1f}" '
                 f'height="{up.start - top:.1f}"><title>{told}</title></rect>'
@@ -164,7 +166,7 @@ def _line(number: int, curve: Curve, across: Scale, up: Scale) -> str:
     return f'<polyline class="line s{number}" points="{path}"/>{circles}'
 
 
-def _told(curve: Curve, show: Show) -> str:
+def _described(curve: Curve, show: FormatValue) -> str:
     """A curve in words."""
     first, last, values = min(curve.points), max(curve.points), curve.points.values()
     ends = f"{show(curve.points[first])} at update {first:,}, {show(curve.points[last])} at update {last:,}"

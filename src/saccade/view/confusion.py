@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from saccade.measures.labels import Confusion
+from saccade.metrics.labels import Confusion
 from saccade.view.markup import escape, paragraph, scrolling, table
 
-MOST = 30  # labels of a matrix
-SHADES = 9
-SHORT = 5  # characters of a label
+MAX_MATRIX_LABELS = 30  # labels of a matrix
+MATRIX_SHADES = 9
+MAX_COLUMN_LABEL = 5  # characters of a label
 
 
 def label_table(confusion: Confusion) -> str:
@@ -25,8 +25,8 @@ def label_table(confusion: Confusion) -> str:
 def confusion_table(confusion: Confusion) -> str:
     """Counts, shaded by the share of their row; columns go by the labels if those are short, else by their numbers."""
     seen = confusion.counts.sum(0) + confusion.counts.sum(1)
-    chosen = sorted(np.argsort(-seen, kind="stable")[:MOST].tolist())
-    short = all(len(confusion.labels[i]) <= SHORT for i in chosen)
+    chosen = sorted(np.argsort(-seen, kind="stable")[:MAX_MATRIX_LABELS].tolist())
+    short = all(len(confusion.labels[i]) <= MAX_COLUMN_LABEL for i in chosen)
     heads = [confusion.labels[i] if short else str(number) for number, i in enumerate(chosen, 1)]
     top = "".join(f'<th scope="col">{escape(head)}</th>' for head in heads)
     rows = "".join(
@@ -36,11 +36,11 @@ def confusion_table(confusion: Confusion) -> str:
     )
     told = f"True labels down, found ones across{'' if short else ' by their numbers'}, shaded by the share of a row."
     if hidden := len(confusion.labels) - len(chosen):
-        told += f" The {MOST} most frequent labels; {hidden:,} more are left out."
+        told += f" The {MAX_MATRIX_LABELS} most frequent labels; {hidden:,} more are left out."
     whole = f'<table class="confusion"><thead><tr><td></td>{top}</tr></thead><tbody>{rows}</tbody></table>'
     return f"<h3>Confusion</h3>{paragraph(told)}{scrolling(whole, 'Confusion')}"
 
 
 def _cells(counts: np.ndarray, chosen: list[int]) -> str:
     shares = counts / max(1, counts.sum())
-    return "".join(f'<td class="h{np.ceil(SHADES * shares[i]):.0f}">{counts[i] or "·"}</td>' for i in chosen)
+    return "".join(f'<td class="h{np.ceil(MATRIX_SHADES * shares[i]):.0f}">{counts[i] or "·"}</td>' for i in chosen)

@@ -13,23 +13,23 @@ from pydantic import TypeAdapter, ValidationError
 
 from saccade.config import plain
 from saccade.data.codecs import Scaling
-from saccade.data.sources import Nothing, Pair
+from saccade.data.sources import NoSource, Pair
 from saccade.data.tokenizers import Tokenizer
 from saccade.errors import DataError
-from saccade.measures.labels import Confusion
-from saccade.measures.translation import RESAMPLES, bleu, chrf, score
+from saccade.metrics.labels import Confusion
+from saccade.metrics.translation import RESAMPLES, bleu, chrf, score
 from saccade.recipe import Recipe, part_of, sources_of, task_of
+from saccade.runs.checkpoints import WEIGHTS
 from saccade.runs.files import read_json, write_bytes
 from saccade.runs.folder import DATA, RunFolder, rows_of
-from saccade.runs.marks import WEIGHTS
-from saccade.tasks.labelling import Labelling
+from saccade.tasks.labeling import Labeling
 from saccade.tasks.task import check_rows
 
-STORED = "report.json"
-FORMAT = 1
-SHOWN = 8  # best rows, and worst
-BUCKETS = 8
-WHOLE = 99.995  # per cent, as far as anyone shows it
+EVALUATION_FILE = "report.json"
+EVALUATION_FORMAT = 1
+ROWS_SHOWN = 8  # best rows, and worst
+LENGTH_BUCKETS = 8
+PERFECT_SCORE = 99.995  # per cent, as far as anyone shows it
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ScoredRow:
     """A row and what the run made of it; `score` is its chrF, or the share of its labels that are right."""
 
     source: str
@@ -69,15 +69,15 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Findings:
+class Evaluation:
     """What was found on one split of the data."""
 
     split: str
     rows: int
     unit: str  # of lengths
     figures: tuple[Figure, ...]
-    best: tuple[Judged, ...]
-    worst: tuple[Judged, ...]
+    best: tuple[ScoredRow, ...]
+    worst: tuple[ScoredRow, ...]
     lengths: tuple[Bucket, ...]
     labels: tuple[str, ...] = ()
     counts: tuple[tuple[int, ...], ...] = ()  # [true, found]
@@ -94,16 +94,16 @@ class Findings:
 # ── what is judged ──
 
 
-def split_of(recipe: Recipe) -> str:
+def evaluation_split(recipe: Recipe) -> str:
     """The test data; the development data where there is none."""
-    return "dev" if part_of(recipe.data.test) is Nothing else "test"
+    return "dev" if part_of(recipe.data.test) is NoSource else "test"
 
 
-def rows_to_judge(run: RunFolder, recipe: Recipe) -> list[Any]:
+def evaluation_rows(run: RunFolder, recipe: Recipe) -> list[Any]:
     """Its rows, if the text is that of the run."""
-    split = split_of(recipe)
+    split = evaluation_split(recipe)
     source = {split: sources_of(recipe)[split]}
-    run.same_text(source)
+    run.check_same_data(source)
     rows, _ = rows_of(source, split, recipe.data.skip_bad)
     if not rows:
         raise DataError(f"data.{split}: there is nothing to judge by")
@@ -111,12 +111,12 @@ def rows_to_judge(run: RunFolder, recipe: Recipe) -> list[Any]:
     return list(rows)
 
 
-def judge_translations(split: str, rows: Sequence[Pair], outputs: Sequence[str], codec: Tokenizer) -> Findings:
+def evaluate_translations(split: str, rows: Sequence[Pair], outputs: Sequence[str], codec: Tokenizer) -> Evaluation:
     """Scores of a translator's outputs; `codec` is that of the sources."""
     lengths, unit = _lengths(rows, codec)
     references = [row.target for row in rows]
     judged = [
-        Judged(row.source, row.target, output, chrf([output], [row.target]), length)
+        ScoredRow(row.source, row.target, output, chrf([output], [row.target]), length)
         for row, output, length in zip(rows, outputs, lengths, strict=True)
     ]
 
@@ -125,7 +125,7 @@ def judge_translations(split: str, rows: Sequence[Pair], outputs: Sequence[str],
         return {"chrF": chrf(*both), "BLEU": bleu(*both)}
 
     best, worst = _best_and_worst(judged)
-    return Findings(
+    return Evaluation(
         split=split,
         rows=len(rows),
         unit=unit,
@@ -149,23 +149,23 @@ def _translation_figures(outputs: Sequence[str], references: Sequence[str]) -> t
     )
 
 
-def judge_labels(
-    split: str, task: Labelling, rows: Sequence[Any], found: Sequence[Sequence[str]], codec: Tokenizer | Scaling
-) -> Findings:
+def evaluate_labels(
+    split: str, task: Labeling, rows: Sequence[Any], found: Sequence[Sequence[str]], codec: Tokenizer | Scaling
+) -> Evaluation:
     """Measures of the labels that were found. Rows without a true one are left out."""
     kept = [i for i, row in enumerate(rows) if any(task.labels(row))]
     if not kept:
         raise DataError(f"data.{split}: no row has a label to judge by")
     rows, found = [rows[i] for i in kept], [found[i] for i in kept]
     lengths, unit = _lengths(rows, codec)
-    confusion = task.judged(rows, found)
+    confusion = task.confusion(rows, found)
     counts = _counts(confusion.labels, [task.labels(row) for row in rows], found)
     judged = []
     for row, said, each, length in zip(rows, found, counts, lengths, strict=True):
         sample = task.sample(row, said)
-        judged.append(Judged(sample.source, sample.reference, sample.output, _accuracy(each), length))
+        judged.append(ScoredRow(sample.source, sample.reference, sample.output, _accuracy(each), length))
     best, worst = _best_and_worst(judged)
-    return Findings(
+    return Evaluation(
         split=split,
         rows=len(rows),
         unit=unit,
@@ -203,12 +203,12 @@ def _macro_f1(counts: np.ndarray) -> float:
     return 100 * float((2 * right[seen > 0] / seen[seen > 0]).mean())
 
 
-def _best_and_worst(judged: Sequence[Judged]) -> tuple[tuple[Judged, ...], tuple[Judged, ...]]:
+def _best_and_worst(judged: Sequence[ScoredRow]) -> tuple[tuple[ScoredRow, ...], tuple[ScoredRow, ...]]:
     """Of equal ones the longest first; no row is both, and none without a fault is among the worst."""
     order = sorted(judged, key=lambda row: (-row.score, -row.length))
-    best = min(SHOWN, (len(order) + 1) // 2)
-    faulty = (row for row in order[best:] if row.score < WHOLE)
-    return tuple(order[:best]), tuple(sorted(faulty, key=lambda row: (row.score, -row.length))[:SHOWN])
+    best = min(ROWS_SHOWN, (len(order) + 1) // 2)
+    faulty = (row for row in order[best:] if row.score < PERFECT_SCORE)
+    return tuple(order[:best]), tuple(sorted(faulty, key=lambda row: (row.score, -row.length))[:ROWS_SHOWN])
 
 
 def _resampled(counts: np.ndarray, measure: Callable[[np.ndarray], float]) -> tuple[float, float] | None:
@@ -239,12 +239,12 @@ def _by_length(lengths: Sequence[int], figures: Callable[[Sequence[int]], dict[s
     if not lengths:
         return ()
     each = np.array(lengths)
-    width = _width(float(np.percentile(each, 95)) / BUCKETS)
-    number = np.minimum((np.maximum(each, 1) - 1) // width, BUCKETS - 1)
+    width = _width(float(np.percentile(each, 95)) / LENGTH_BUCKETS)
+    number = np.minimum((np.maximum(each, 1) - 1) // width, LENGTH_BUCKETS - 1)
     buckets = []
     for bucket in np.unique(number).tolist():
         chosen = np.flatnonzero(number == bucket).tolist()
-        last = None if bucket == BUCKETS - 1 else (bucket + 1) * width
+        last = None if bucket == LENGTH_BUCKETS - 1 else (bucket + 1) * width
         buckets.append(Bucket(bucket * width + 1, last, len(chosen), figures(chosen)))
     return tuple(buckets)
 
@@ -261,12 +261,12 @@ def _width(least: float) -> int:
 class _Stored:
     format: int
     key: str
-    findings: Findings
+    findings: Evaluation
 
 
-def key_of(run: RunFolder, recipe: Recipe, manifest: Mapping[str, Any]) -> str:
+def cache_key(run: RunFolder, recipe: Recipe, manifest: Mapping[str, Any]) -> str:
     """A checksum over what findings depend on: the weights, the text, and how outputs are searched for."""
-    split = split_of(recipe)
+    split = evaluation_split(recipe)
     files = read_json(run.path / DATA).get("sha256", {})
     parts = {
         "weights": manifest["files"].get(WEIGHTS),
@@ -277,14 +277,17 @@ def key_of(run: RunFolder, recipe: Recipe, manifest: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def stored(run: RunFolder, key: str) -> Findings | None:
+def cached_evaluation(run: RunFolder, key: str) -> Evaluation | None:
     """Those that were found before; a file that is missing, damaged or of something else holds none."""
     try:
-        kept = TypeAdapter(_Stored).validate_json((run.path / STORED).read_bytes())
+        kept = TypeAdapter(_Stored).validate_json((run.path / EVALUATION_FILE).read_bytes())
     except (OSError, ValidationError):
         return None
-    return kept.findings if (kept.format, kept.key) == (FORMAT, key) else None
+    return kept.findings if (kept.format, kept.key) == (EVALUATION_FORMAT, key) else None
 
 
-def store(run: RunFolder, key: str, findings: Findings) -> None:
-    write_bytes(run.path / STORED, TypeAdapter(_Stored).dump_json(_Stored(FORMAT, key, findings), indent=1) + b"\n")
+def cache_evaluation(run: RunFolder, key: str, findings: Evaluation) -> None:
+    write_bytes(
+        run.path / EVALUATION_FILE,
+        TypeAdapter(_Stored).dump_json(_Stored(EVALUATION_FORMAT, key, findings), indent=1) + b"\n",
+    )

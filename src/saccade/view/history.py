@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from saccade.runs.folder import LOCK, RunFolder
-from saccade.tasks.task import Sample
+from saccade.tasks.task import ValidationSample
 
 Points = dict[int, float]  # update → value
 
 
 @dataclass(frozen=True)
-class Validated:
+class ValidationRecord:
     """One validation."""
 
     step: int
     figures: dict[str, float]
-    samples: tuple[Sample, ...]
+    samples: tuple[ValidationSample, ...]
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class History:
     """Curves by name, and validations in order. A run that was killed has them up to its last whole line."""
 
     curves: dict[str, Points] = field(default_factory=dict)
-    validations: tuple[Validated, ...] = ()
+    validations: tuple[ValidationRecord, ...] = ()
     epoch: int | None = None  # begun
     seconds: float | None = None
     unreadable: int = 0  # lines
@@ -48,7 +48,7 @@ class History:
         """A figure of the validations."""
         return {each.step: each.figures[name] for each in self.validations if name in each.figures}
 
-    def at(self, step: int) -> Validated | None:
+    def at(self, step: int) -> ValidationRecord | None:
         """The last validation until then, which is what a checkpoint of that step is known by."""
         return next((each for each in reversed(self.validations) if each.step <= step), None)
 
@@ -121,15 +121,15 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < _ENDLESS  # which no NaN is
 
 
-def _validated(record: dict[str, Any]) -> Validated:
+def _validated(record: dict[str, Any]) -> ValidationRecord:
     figures = {name: float(value) for name, value in record["validation"].items() if _is_number(value)}
-    return Validated(record["step"], figures, tuple(_samples(record.get("samples"))))
+    return ValidationRecord(record["step"], figures, tuple(_samples(record.get("samples"))))
 
 
-def _samples(found: Any) -> Iterator[Sample]:
+def _samples(found: Any) -> Iterator[ValidationSample]:
     for each in found if isinstance(found, list) else ():
         if isinstance(each, dict) and all(isinstance(each.get(name), str) for name in _SAMPLE):
-            yield Sample(*(each[name] for name in _SAMPLE))
+            yield ValidationSample(*(each[name] for name in _SAMPLE))
 
 
 _SAMPLE = ("source", "reference", "output")

@@ -12,7 +12,7 @@ import numpy as np
 
 from saccade.errors import SaccadeError
 
-KINDS = ("encoder", "decoder", "cross")
+ATTENTION_KINDS = ("encoder", "decoder", "cross")
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Axis:
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single truth value, so maps are compared by identity
-class Map:
+class AttentionMap:
     """One attention: `weights[head, row, column]` is how much the row's piece looks at the column's."""
 
     weights: np.ndarray
@@ -56,13 +56,13 @@ class Map:
     kind: str
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"unknown kind of attention '{self.kind}'; kinds are {', '.join(KINDS)}")
+        if self.kind not in ATTENTION_KINDS:
+            raise ValueError(f"unknown kind of attention '{self.kind}'; kinds are {', '.join(ATTENTION_KINDS)}")
         sides = (len(self.rows), len(self.columns))
         if self.weights.ndim != 3 or self.weights.shape[1:] != sides:
             raise ValueError(f"weights {self.weights.shape} do not fit axes [heads, {sides[0]}, {sides[1]}]")
 
-    def words(self) -> Map:
+    def words(self) -> AttentionMap:
         """Pieces merged to words: a word is looked at by as much as its pieces together, and looks as they do
         on average. So a row that summed to one still does."""
         row_starts, column_starts = self.rows.starts(), self.columns.starts()
@@ -71,7 +71,7 @@ class Map:
         sums = np.add.reduceat(sums, row_starts, axis=1)
         pieces_a_row = np.diff(row_starts, append=len(self.rows))
         means = (sums / pieces_a_row[:, None]).astype(np.float32)
-        return Map(means, self.rows.merged(), self.columns.merged(), self.kind)
+        return AttentionMap(means, self.rows.merged(), self.columns.merged(), self.kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +80,9 @@ class AttentionMaps:
 
     source: str
     target: str
-    maps: dict[str, Map]
+    maps: dict[str, AttentionMap]
 
-    def __getitem__(self, name: str) -> Map:
+    def __getitem__(self, name: str) -> AttentionMap:
         if name not in self.maps:
             raise KeyError(f"no attention is called '{name}'; there are {', '.join(self.maps) or 'none'}")
         return self.maps[name]
@@ -97,7 +97,7 @@ class AttentionMaps:
         """The same maps with one row or column for each word."""
         return replace(self, maps={name: each.words() for name, each in self.maps.items()})
 
-    def mean(self, kind: str = "cross") -> Map:
+    def mean(self, kind: str = "cross") -> AttentionMap:
         """The average over all heads of all layers of one kind, as a map with a single head."""
         chosen = [each for each in self.maps.values() if each.kind == kind]
         if not chosen:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from saccade.view.document import document, write_whole
-from saccade.view.maps import AttentionMaps, Axis, Map
+from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 
-SCALE = 10_000  # weights travel as whole ten-thousandths: a third of the size of decimal fractions
+WEIGHT_SCALE = 10_000  # weights travel as whole ten-thousandths: a third of the size of decimal fractions
 
 
 def write_page(pages: Sequence[AttentionMaps], path: Path, title: str) -> Path:
@@ -22,12 +22,12 @@ def write_page(pages: Sequence[AttentionMaps], path: Path, title: str) -> Path:
 
 def page(pages: Sequence[AttentionMaps], title: str) -> bytes:
     """The whole page."""
-    return document("page.html", "page.js", ("base.css", "attention.css"), title, shown(pages))
+    return document("page.html", "page.js", ("base.css", "attention.css"), title, viewer_data(pages))
 
 
-def shown(pages: Sequence[AttentionMaps]) -> dict[str, Any]:
+def viewer_data(pages: Sequence[AttentionMaps]) -> dict[str, Any]:
     """What `attentionView` in `web/attention.js` reads, ready for JSON."""
-    return {"scale": SCALE, "sentences": [_sentence(each) for each in pages]}
+    return {"scale": WEIGHT_SCALE, "sentences": [_sentence(each) for each in pages]}
 
 
 def _sentence(maps: AttentionMaps) -> dict[str, Any]:
@@ -38,11 +38,11 @@ def _sentence(maps: AttentionMaps) -> dict[str, Any]:
     return {"source": maps.source, "target": maps.target, "levels": levels}
 
 
-def _has_split_words(each: Map) -> bool:
+def _has_split_words(each: AttentionMap) -> bool:
     return any(len(axis.starts()) < len(axis) for axis in (each.rows, each.columns))
 
 
-def _map(name: str, each: Map) -> dict[str, Any]:
+def _map(name: str, each: AttentionMap) -> dict[str, Any]:
     return {
         "name": name,
         "kind": each.kind,
@@ -59,7 +59,7 @@ def _axis(axis: Axis) -> dict[str, Any]:
 def _whole_numbers(weights: np.ndarray) -> list[Any]:
     """Nested lists of ten-thousandths; null where a weight is no number (a diverged model must be seen)."""
     finite = np.isfinite(weights)
-    scaled = np.rint(np.where(finite, weights, 0).astype(np.float64) * SCALE).astype(np.int64)
+    scaled = np.rint(np.where(finite, weights, 0).astype(np.float64) * WEIGHT_SCALE).astype(np.int64)
     if finite.all():
         return scaled.tolist()
     with_gaps = scaled.astype(object)

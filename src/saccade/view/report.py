@@ -18,21 +18,21 @@ from saccade.config import plain
 from saccade.console import clock
 from saccade.data.sources import Frames
 from saccade.errors import RunError
-from saccade.recipe import SPLITS, Recipe, best_by, given_by, kind_of, part_of, task_of
+from saccade.recipe import SPLITS, Recipe, best_by, kind_of, part_of, row_types, task_of
 from saccade.runs.files import read_json
 from saccade.runs.folder import CONFIG, DATA, RunFolder
-from saccade.view.charts import FEW, Curve, bar_chart, line_chart
+from saccade.view.charts import FEW_ROWS, Curve, bar_chart, line_chart
 from saccade.view.confusion import confusion_table, label_table
 from saccade.view.document import document, write_whole
-from saccade.view.findings import Findings
-from saccade.view.history import History, Validated
+from saccade.view.findings import Evaluation
+from saccade.view.history import History, ValidationRecord
 from saccade.view.maps import AttentionMaps
 from saccade.view.markup import escape, missing, paragraph, scrolling, table
-from saccade.view.page import shown
+from saccade.view.page import viewer_data
 from saccade.view.sentences import best_and_worst, samples
 
-NAME = "report.html"
-FIGURES = {
+REPORT_FILE = "report.html"
+FIGURE_TITLES = {
     "loss": "loss",
     "bleu": "BLEU",
     "chrf": "chrF",
@@ -44,7 +44,7 @@ SPLIT_NAMES = {"dev": "development data", "test": "test data"}
 
 
 @dataclass(frozen=True)
-class Facts:
+class ReportData:
     """All that a report tells. What is not known is empty, and the report says so."""
 
     run: RunFolder
@@ -55,7 +55,7 @@ class Facts:
     parameters: int | None
     sizes: str  # of what is read and written, in words
     training: bool  # by another process, now
-    findings: Findings | None
+    findings: Evaluation | None
     unjudged: str  # why there are no findings
     maps: Sequence[AttentionMaps]
     unseen: str  # why there are no maps
@@ -74,13 +74,13 @@ class Facts:
         return int(number) if number.isdecimal() else None
 
 
-def write_report(facts: Facts, path: Path) -> Path:
+def write_report(facts: ReportData, path: Path) -> Path:
     """Write the report, whole or not at all."""
     write_whole(path, report(facts))
     return path
 
 
-def report(facts: Facts) -> bytes:
+def report(facts: ReportData) -> bytes:
     """The whole page."""
     name = facts.run.path.resolve().name
     sections = {
@@ -104,7 +104,7 @@ def report(facts: Facts) -> bytes:
         ),
     }
     styles = ("base.css", "attention.css", "report.css")
-    return document("report.html", "report.js", styles, f"{name}: report", shown(facts.maps), parts)
+    return document("report.html", "report.js", styles, f"{name}: report", viewer_data(facts.maps), parts)
 
 
 def _slug(title: str) -> str:
@@ -114,7 +114,7 @@ def _slug(title: str) -> str:
 # ── what it is ──
 
 
-def _summary(facts: Facts) -> str:
+def _summary(facts: ReportData) -> str:
     """The run in a sentence, and which of its checkpoints is shown."""
     model, writes = plain(facts.recipe)["model"], task_of(facts.recipe).writes
     sides = [_side(side, model[side]) for side in ("encoder", "decoder") if side == "encoder" or writes]
@@ -128,7 +128,7 @@ def _side(name: str, options: Mapping[str, Any]) -> str:
     return f"a {options['kind']} {name}" + (f" of depth {options['depth']}" if "depth" in options else "")
 
 
-def _source(facts: Facts, split: str) -> str:
+def _source(facts: ReportData, split: str) -> str:
     """Where rows come from, in words: the files, or how rows are made."""
     options = dict(plain(facts.recipe.data)[split])
     files = [str(options[name]) for name in facts.sums(split) if name in options]
@@ -139,7 +139,7 @@ def _source(facts: Facts, split: str) -> str:
     return f"{kind} ({', '.join(words)})" if words else kind
 
 
-def _checkpoint(facts: Facts) -> str:
+def _checkpoint(facts: ReportData) -> str:
     """Which one is shown, and which is the best."""
     if facts.checkpoint is None:
         return "There is no finished checkpoint yet"
@@ -151,7 +151,7 @@ def _checkpoint(facts: Facts) -> str:
     return f"Shown is {_shown(facts)}" + (f"; the best is that of update {best:,}{known}" if best is not None else "")
 
 
-def _shown(facts: Facts) -> str:
+def _shown(facts: ReportData) -> str:
     averaged = facts.manifest.get("averaged")
     if isinstance(averaged, list):
         return f"the average of the checkpoints of updates {', '.join(map(str, averaged))}"
@@ -159,10 +159,10 @@ def _shown(facts: Facts) -> str:
 
 
 def _named(figure: str) -> str:
-    return FIGURES.get(figure, figure.replace("_", " "))
+    return FIGURE_TITLES.get(figure, figure.replace("_", " "))
 
 
-def _notes(facts: Facts) -> Iterator[str]:
+def _notes(facts: ReportData) -> Iterator[str]:
     """What a reader should know before the numbers."""
     if facts.training:
         yield "This run is being trained while this is drawn: everything below is what is there so far."
@@ -172,7 +172,7 @@ def _notes(facts: Facts) -> Iterator[str]:
         yield f"{facts.history.unreadable:,} lines of metrics.jsonl or timing.jsonl could not be read and are left out."
 
 
-def _key_figures(facts: Facts) -> str:
+def _key_figures(facts: ReportData) -> str:
     """The numbers that people look for first."""
     tiles: list[tuple[str, str, str]] = []
     if facts.findings:
@@ -200,7 +200,7 @@ def _short(number: int) -> str:
     return str(number)
 
 
-def _validated(facts: Facts) -> Validated | None:
+def _validated(facts: ReportData) -> ValidationRecord | None:
     """The validation that the shown checkpoint is known by; the last one where there is none."""
     return facts.history.at(facts.manifest.get("step", facts.history.step))
 
@@ -208,7 +208,7 @@ def _validated(facts: Facts) -> Validated | None:
 # ── scores ──
 
 
-def _scores(facts: Facts) -> str:
+def _scores(facts: ReportData) -> str:
     findings = facts.findings
     if findings is None:
         return f"<p>{missing(facts.unjudged)}</p>{_validation_table(facts)}"
@@ -228,7 +228,7 @@ def _interval(interval: tuple[float, float] | None) -> str:
     return f"{interval[0]:.2f} to {interval[1]:.2f}" if interval else missing("none")
 
 
-def _validation_table(facts: Facts) -> str:
+def _validation_table(facts: ReportData) -> str:
     last = _validated(facts)
     if last is None:
         return f"<p>{missing('No validation has been finished yet.')}</p>"
@@ -240,7 +240,7 @@ def _validation_table(facts: Facts) -> str:
 # ── curves ──
 
 
-def _curves(facts: Facts) -> str:
+def _curves(facts: ReportData) -> str:
     history, best = facts.history, facts.best_step()
     names = sorted({name for each in history.validations for name in each.figures if name != "loss"}, key=_figure_order)
     extra = [name for name in history.curves if name.startswith("parts.")]
@@ -279,19 +279,19 @@ def _curves(facts: Facts) -> str:
 
 
 def _figure_order(name: str) -> tuple[int, str]:
-    return ([*FIGURES].index(name) if name in FIGURES else len(FIGURES), name)
+    return ([*FIGURE_TITLES].index(name) if name in FIGURE_TITLES else len(FIGURE_TITLES), name)
 
 
 # ── sentences ──
 
 
-def _best_and_worst(facts: Facts) -> str:
-    words = given_by(part_of(facts.recipe.data.train)) != {Frames}
+def _best_and_worst(facts: ReportData) -> str:
+    words = row_types(part_of(facts.recipe.data.train)) != {Frames}
     judged = best_and_worst(facts.findings, words) if facts.findings else f"<p>{missing(facts.unjudged)}</p>"
     return judged + samples(facts.history.validations, words)
 
 
-def _length(facts: Facts) -> str:
+def _length(facts: ReportData) -> str:
     findings = facts.findings
     if findings is None:
         return f"<p>{missing(facts.unjudged)}</p>"
@@ -300,11 +300,11 @@ def _length(facts: Facts) -> str:
     labels, counts = [str(each) for each in findings.lengths], [each.count for each in findings.lengths]
     chart = bar_chart(f"{' and '.join(bars)} by {heading}", heading, labels, counts, bars)
     rows = f"Rows of the {SPLIT_NAMES[findings.split]} by their {heading}"
-    told = f"{rows}; under each group how many they are, and pale where they are fewer than {FEW}."
+    told = f"{rows}; under each group how many they are, and pale where they are fewer than {FEW_ROWS}."
     return f'{paragraph(told)}<div class="charts">{chart}</div>'
 
 
-def _attention(facts: Facts) -> str:
+def _attention(facts: ReportData) -> str:
     if not facts.maps:
         return f"<p>{missing(facts.unseen)}</p>"
     told = paragraph("Of the samples of the validations, over the output that the shown checkpoint had for them.")
@@ -315,13 +315,13 @@ def _attention(facts: Facts) -> str:
 # ── to do it again ──
 
 
-def _config(facts: Facts) -> str:
+def _config(facts: ReportData) -> str:
     text = (facts.run.path / CONFIG).read_text("utf-8", errors="replace")
     told = f"All {text.count(chr(10)):,} lines of {CONFIG}, every default written out"
     return f"<details><summary>{told}</summary>{scrolling(f'<pre><code>{escape(text)}</code></pre>', CONFIG)}</details>"
 
 
-def _environment(facts: Facts) -> str:
+def _environment(facts: ReportData) -> str:
     """What the checkpoint says it was trained with, beside what this report was drawn with."""
     trained = {name: facts.manifest.get(name.lower()) for name in ("Saccade", "torch", "Threads")}
     now = {
@@ -342,7 +342,7 @@ def _known(value: Any) -> str:
     return missing("not stored") if value is None else escape(str(value))
 
 
-def _repeat(facts: Facts) -> str:
+def _repeat(facts: ReportData) -> str:
     path, threads = facts.run.path, facts.manifest.get("threads")
     again = os.path.normpath(path / ".." / f"{path.resolve().name}-again")
     command = shlex.join(["saccade", "train", str(path / CONFIG), "--run", again])

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from saccade.view.findings import Findings, Judged
-from saccade.view.history import Validated
+from saccade.view.findings import Evaluation, ScoredRow
+from saccade.view.history import ValidationRecord
 from saccade.view.markup import entry, escape, missing, paragraph
 
 STEPS_SHOWN = 5  # of a sample's way
 UNDERLINED = "Underlined is what the reference does not have at that place."
 
 
-def best_and_worst(findings: Findings, words: bool) -> str:
+def best_and_worst(findings: Evaluation, words: bool) -> str:
     """`words`: whether outputs can be compared with references word by word."""
     measure = "the share of labels that are right" if findings.labels else "sentence-level chrF"
     told = f"By {measure}, of equal ones the longest first." + (f" {UNDERLINED}" if words else "")
@@ -24,7 +24,7 @@ def best_and_worst(findings: Findings, words: bool) -> str:
     )
 
 
-def samples(validations: Sequence[Validated], words: bool) -> str:
+def samples(validations: Sequence[ValidationRecord], words: bool) -> str:
     """The same few rows at every validation, as they came to be."""
     told = [each for each in validations if each.samples]
     heading = "<h3>Samples while it learned</h3>"
@@ -42,7 +42,7 @@ def samples(validations: Sequence[Validated], words: bool) -> str:
     return f"{heading}{paragraph('Of the development data, the same at each validation.')}{''.join(articles)}"
 
 
-def _judged(rows: Sequence[Judged], words: bool) -> str:
+def _judged(rows: Sequence[ScoredRow], words: bool) -> str:
     return "".join(
         _article(
             "judged",
@@ -63,7 +63,7 @@ def _article(kind: str, source: str, reference: str, outputs: str, score: str = 
 
 def _output(output: str, reference: str, words: bool) -> str:
     if not output.strip():
-        return missing("nothing")
+        return missing("none")
     return _marked(output.split(), reference.split()) if words else escape(output)
 
 

@@ -12,13 +12,13 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from saccade.errors import SaccadeError
-from saccade.view.maps import Map
+from saccade.view.maps import AttentionMap
 
 STRONG, MIDDLING = "rgb(238,112,30)", "rgb(62,134,200)"
 # Each with the least weight that earns it, the same on every map, so that two maps may be compared. Strong
 # shades fill the background, weak ones are a texture on the terminal's own: so more weight is more colour,
 # whether the terminal is light or dark.
-SHADES = (
+WEIGHT_SHADES = (
     (0.6, "█", f"{STRONG} on {STRONG}"),
     (0.3, "▓", f"{MIDDLING} on {MIDDLING}"),
     (0.15, "▒", MIDDLING),
@@ -41,7 +41,7 @@ class _Layout:
     upright: bool  # labels run downwards, one character to a line
 
 
-def heat_map(map: Map, *, head: int | None = None, width: int = 80) -> Text:  # noqa: A002 - the word of this package
+def heat_map(map: AttentionMap, *, head: int | None = None, width: int = 80) -> Text:  # noqa: A002 - the word of this package
     """Rows look at columns. `head=None` averages the heads; no line is wider than `width`."""
     weights = _one_matrix(map.weights, head)
     if not weights.size:
@@ -158,12 +158,12 @@ def _shade(weight: float) -> tuple[str, str]:
     """The character and the style of a weight."""
     if math.isnan(weight):
         return "?", ""
-    return next(((character, style) for least, character, style in SHADES if weight >= least), (" ", ""))
+    return next(((character, style) for least, character, style in WEIGHT_SHADES if weight >= least), (" ", ""))
 
 
 def _legend() -> Text:
     line = Text("from ")
-    for least, character, style in reversed(SHADES):
+    for least, character, style in reversed(WEIGHT_SHADES):
         line.append(character * NARROW, style=style)
         line.append(f" {least:g}  ")
     return line

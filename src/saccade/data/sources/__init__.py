@@ -5,28 +5,28 @@ from dataclasses import dataclass
 from saccade.data.generated import Copy, Dates, Reverse, Sort
 from saccade.data.sources.columns import Columns
 from saccade.data.sources.jsonl import Jsonl
-from saccade.data.sources.labelled import Labelled
-from saccade.data.sources.nothing import Nothing
+from saccade.data.sources.labeled import LabeledLines
+from saccade.data.sources.none import NoSource
 from saccade.data.sources.pairs import Pairs
 from saccade.data.sources.rows import Fault, Frames, Pair, Row, Source, Tagged
-from saccade.data.sources.series import Series
+from saccade.data.sources.series import LabeledSeries
 from saccade.data.sources.tsv import Tsv
 from saccade.errors import DataError
 
-__all__ = ["SOURCES", "Fault", "Frames", "Loaded", "Nothing", "Pair", "Row", "Source", "Tagged", "load"]
+__all__ = ["SOURCES", "Fault", "Frames", "Loaded", "NoSource", "Pair", "Row", "Source", "Tagged", "load"]
 
 SOURCES: dict[str, type] = {
     "pairs": Pairs,
     "tsv": Tsv,
     "jsonl": Jsonl,
-    "labelled": Labelled,
+    "labeled": LabeledLines,
     "columns": Columns,
-    "series": Series,
+    "series": LabeledSeries,
     "dates": Dates,
     "copy": Copy,
     "reverse": Reverse,
     "sort": Sort,
-    "nothing": Nothing,
+    "none": NoSource,
 }
 
 _FAULTS_SHOWN = 10

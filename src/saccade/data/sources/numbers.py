@@ -12,7 +12,7 @@ from numpy.lib import format as npy
 
 from saccade.errors import DataError
 
-LARGEST_ARRAY = 2 * 1024**3  # bytes
+MAX_ARRAY_BYTES = 2 * 1024**3  # bytes
 SEPARATOR = re.compile(r" *[,\t] *| +")  # nothing between two commas is a missing number, so they are not merged
 
 
@@ -33,7 +33,7 @@ def first_bad(numbers: np.ndarray, frames: np.ndarray) -> tuple[int, int, str] |
     return row, column, f"is {'NaN' if np.isnan(value) else 'infinite'}; put a number there, or take the series out"
 
 
-class Bad(Exception):
+class BadSeries(Exception):
     """Why one series cannot be used."""
 
 
@@ -69,8 +69,8 @@ def members(archive: zipfile.ZipFile, file: str) -> dict[str, zipfile.ZipInfo]:
 def sane_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, place: str) -> Header:
     """Give the header of an array that there may be memory for."""
     header = read_header(archive, member)
-    if header.bytes > LARGEST_ARRAY:
-        size = f"{header.bytes:,} bytes, more than {LARGEST_ARRAY:,}"
+    if header.bytes > MAX_ARRAY_BYTES:
+        size = f"{header.bytes:,} bytes, more than {MAX_ARRAY_BYTES:,}"
         raise DataError(f"{place}: {member.filename} says that it holds {size}; save shorter series")
     return header
 
@@ -85,15 +85,17 @@ def read_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
             shape, _, kind = npy.read_array_header_1_0(stream)
             start = stream.tell()
     except Exception as error:  # the reader of headers fails in many ways: ValueError, TypeError, TokenError …
-        raise Bad(f"{member.filename} is not an array, or damaged ({_said(error)}); write it again") from error
+        raise BadSeries(f"{member.filename} is not an array, or damaged ({_said(error)}); write it again") from error
     if kind.hasobject:
-        raise Bad(f"{member.filename} holds Python objects, which may hide a program; save numbers and strings only")
+        raise BadSeries(
+            f"{member.filename} holds Python objects, which may hide a program; save numbers and strings only"
+        )
     if any(size < 0 for size in shape) or not kind.itemsize:
-        raise Bad(f"{member.filename} is of the impossible shape {shape} or kind {kind}; write it again")
+        raise BadSeries(f"{member.filename} is of the impossible shape {shape} or kind {kind}; write it again")
     declared = kind.itemsize * math.prod(shape)
-    if declared <= LARGEST_ARRAY and start + declared != member.file_size:
+    if declared <= MAX_ARRAY_BYTES and start + declared != member.file_size:
         sizes = f"{member.file_size:,} bytes, not {start + declared:,}"
-        raise Bad(f"{member.filename} is damaged: it has {sizes}; fetch the file again")
+        raise BadSeries(f"{member.filename} is damaged: it has {sizes}; fetch the file again")
     return Header(shape, kind, declared)
 
 
@@ -104,7 +106,7 @@ def read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
             warnings.simplefilter("ignore")
             return npy.read_array(stream, allow_pickle=False)
     except Exception as error:  # BadZipFile, zlib.error, EOFError, ValueError, MemoryError …
-        raise Bad(f"{member.filename} is damaged ({_said(error)}); fetch the file again") from error
+        raise BadSeries(f"{member.filename} is damaged ({_said(error)}); fetch the file again") from error
 
 
 def _said(error: Exception) -> str:

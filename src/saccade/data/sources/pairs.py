@@ -62,7 +62,7 @@ class Pairs:
 
 def _joined(source: str | Fault, target: str | Fault, place: str) -> Pair | Fault:
     if isinstance(source, Fault) and isinstance(target, Fault):
-        return Fault(source.place, f"{source.reason}; also {target}")
+        return Fault(source.location, f"{source.reason}; also {target}")
     if isinstance(source, Fault):
         return source
     if isinstance(target, Fault):

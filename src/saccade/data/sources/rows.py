@@ -16,11 +16,11 @@ import numpy as np
 from saccade.data.links import Gold
 from saccade.errors import DataError
 
-LONGEST_LINE = 100_000
-LONGEST_LINE_BYTES = 4 * LONGEST_LINE  # UTF-8 needs at most four bytes a character
+MAX_LINE_CHARACTERS = 100_000
+MAX_LINE_BYTES = 4 * MAX_LINE_CHARACTERS  # UTF-8 needs at most four bytes a character
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
-_TOO_LONG = f"the line has more than {LONGEST_LINE:,} characters; split it or take it out"
+_TOO_LONG = f"the line has more than {MAX_LINE_CHARACTERS:,} characters; split it or take it out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Pair:
 
     source: str
     target: str
-    place: str
+    location: str
     links: Gold | None = None
 
 
@@ -40,7 +40,7 @@ class Tagged:
 
     source: tuple[str, ...]
     target: tuple[str, ...]
-    place: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class Frames:
 
     source: np.ndarray
     target: tuple[str, ...] | str
-    place: str
+    location: str
     group: str = ""
 
 
@@ -61,12 +61,12 @@ Row = Pair | Tagged | Frames
 class Fault:
     """Rows that cannot be used: where ("file:line") they begin, why with what to do about it, and how many."""
 
-    place: str
+    location: str
     reason: str
     rows: int = 1
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.reason}"
+        return f"{self.location}: {self.reason}"
 
 
 class Source(Protocol):
@@ -137,10 +137,10 @@ def _opened(path: Path, name: str) -> Iterator[BufferedIOBase]:
 
 def _next_line(stream: BufferedIOBase) -> tuple[bytes, bool]:
     """Give the next line and True, or the start of a line too long to hold and False; b"" at the end."""
-    raw = part = stream.readline(LONGEST_LINE_BYTES + 1)
-    whole = len(raw) <= LONGEST_LINE_BYTES or raw.endswith(b"\n")
+    raw = part = stream.readline(MAX_LINE_BYTES + 1)
+    whole = len(raw) <= MAX_LINE_BYTES or raw.endswith(b"\n")
     while not whole and part and not part.endswith(b"\n"):
-        part = stream.readline(LONGEST_LINE_BYTES)
+        part = stream.readline(MAX_LINE_BYTES)
     return raw, whole
 
 
@@ -156,4 +156,4 @@ def _text(raw: bytes, place: str, first: bool) -> str | Fault:
     except UnicodeDecodeError as error:
         found = f"byte 0x{raw[error.start]:02x} at offset {error.start} of the line is not UTF-8"
         return Fault(place, f"{found}; convert the file to UTF-8 (iconv)")
-    return text if len(text) <= LONGEST_LINE else Fault(place, _TOO_LONG)
+    return text if len(text) <= MAX_LINE_CHARACTERS else Fault(place, _TOO_LONG)

@@ -12,7 +12,7 @@ from saccade.config import Natural
 from saccade.data.sources.columns import blocks
 from saccade.data.sources.numbers import (
     SEPARATOR,
-    Bad,
+    BadSeries,
     Header,
     first_bad,
     float32,
@@ -31,13 +31,13 @@ _LAST_CHARACTER = 0x10FFFF
 _SURROGATES = (0xD800, 0xDFFF)
 
 
-class Series:
+class LabeledSeries:
     """Frames of numbers with a label each, or one for all: `NAME_x` [T F] and `NAME_y` [T] or a single label in an
     .npz file; any other file is text, a frame a line with its label last, a blank line between two series.
 
     A series belongs to the group that its NAME up to the first "_" says (text: to none); `groups` takes only these.
     `window` cuts series into so many frames; the last piece may be shorter. `whole` makes one label of those of a
-    series or window, the most frequent one; where most frames have none, it is left out. `unlabelled` is the label that
+    series or window, the most frequent one; where most frames have none, it is left out. `unlabeled` is the label that
     means none. Rows, columns and frames in messages count from 0, lines from 1.
     """
 
@@ -49,14 +49,14 @@ class Series:
         groups: tuple[str, ...] = (),
         window: Natural = 0,
         whole: bool = False,
-        unlabelled: str = "-1",
+        unlabeled: str = "-1",
     ):
         self.folder = folder
         self.file = file
         self.groups = groups
         self.window = window
         self.whole = whole
-        self.unlabelled = unlabelled
+        self.unlabeled = unlabeled
 
     def files(self) -> dict[str, Path]:
         """Give the one path."""
@@ -80,13 +80,13 @@ class Series:
             if self.whole and not isinstance(target, str):
                 target = _most(target)
             if target != "":
-                place = f"{series.place}:{first}" if self.window else series.place
+                place = f"{series.location}:{first}" if self.window else series.location
                 yield Frames(series.source[first : first + size], target, place, series.group)
 
     def _known(self, labels: tuple[str, ...] | str) -> tuple[str, ...] | str:
         if isinstance(labels, str):
-            return "" if labels == self.unlabelled else labels
-        return tuple("" if label == self.unlabelled else label for label in labels)
+            return "" if labels == self.unlabeled else labels
+        return tuple("" if label == self.unlabeled else label for label in labels)
 
 
 def _most(labels: Sequence[str]) -> str:
@@ -132,7 +132,7 @@ def _from_npz(path: Path, file: str, groups: Sequence[str]) -> Iterator[Frames |
                 continue
             try:
                 yield _series(archive, arrays, name, file, width)
-            except Bad as bad:
+            except BadSeries as bad:
                 yield Fault(f"{file}:{name}", str(bad))
 
 
@@ -158,7 +158,7 @@ def _usual_width(archive: zipfile.ZipFile, arrays: dict[str, zipfile.ZipInfo]) -
         if _is_half(key) and key.endswith("_x"):
             try:
                 shape = read_header(archive, member).shape
-            except Bad:
+            except BadSeries:
                 continue
             if len(shape) == 2 and shape[1]:
                 return key[:-2], shape[1]
@@ -171,37 +171,41 @@ def _series(
     x, y = f"{name}_x", f"{name}_y"
     for one, other in ((x, y), (y, x)):
         if one not in arrays:
-            raise Bad(f"has {other} but no {one}; save both, or take it out")
+            raise BadSeries(f"has {other} but no {one}; save both, or take it out")
     header, labels = (sane_header(archive, arrays[half], f"{file}:{name}") for half in (x, y))
     _must_be_frames(x, header, usual)
     _must_be_labels(y, labels, x, header.shape[0])
     numbers = read_array(archive, arrays[x])
     frames = float32(numbers)
     if bad := first_bad(numbers, frames):
-        raise Bad("row {}, column {} {}".format(*bad))
+        raise BadSeries("row {}, column {} {}".format(*bad))
     return Frames(frames, _labels(y, read_array(archive, arrays[y])), f"{file}:{name}", _group(name))
 
 
 def _must_be_frames(x: str, header: Header, usual: tuple[str, int]) -> None:
     shape = header.shape
     if header.kind.kind not in "fiub":
-        raise Bad(f"{x} holds {header.kind}, not real numbers; save it as float32")
+        raise BadSeries(f"{x} holds {header.kind}, not real numbers; save it as float32")
     if len(shape) != 2:
         hint = "x[:, None] makes a column of a list" if len(shape) == 1 else "reshape it"
-        raise Bad(f"{x} has shape {shape}, but must be [frames, numbers a frame]; {hint}")
+        raise BadSeries(f"{x} has shape {shape}, but must be [frames, numbers a frame]; {hint}")
     if not shape[0] or not shape[1]:
-        raise Bad(f"{x} has {shape[0]} frames of {shape[1]} numbers; take the series out")
+        raise BadSeries(f"{x} has {shape[0]} frames of {shape[1]} numbers; take the series out")
     if shape[1] != usual[1]:
-        raise Bad(f"{x} has {shape[1]} numbers a frame, but {usual[0]}_x has {usual[1]}; all must have the same")
+        raise BadSeries(f"{x} has {shape[1]} numbers a frame, but {usual[0]}_x has {usual[1]}; all must have the same")
 
 
 def _must_be_labels(y: str, header: Header, x: str, frames: int) -> None:
     if header.kind.kind not in "iuU":
-        raise Bad(f"{y} holds {header.kind}, but labels are whole numbers or strings; save y.astype(int) or (str)")
+        raise BadSeries(
+            f"{y} holds {header.kind}, but labels are whole numbers or strings; save y.astype(int) or (str)"
+        )
     if len(header.shape) > 1:
-        raise Bad(f"{y} has shape {header.shape}, but must be [frames], or a single label; reshape it")
+        raise BadSeries(f"{y} has shape {header.shape}, but must be [frames], or a single label; reshape it")
     if header.shape and header.shape[0] != frames:
-        raise Bad(f"{y} has {header.shape[0]} labels, but {x} has {frames} frames; give one for each, or one for all")
+        raise BadSeries(
+            f"{y} has {header.shape[0]} labels, but {x} has {frames} frames; give one for each, or one for all"
+        )
 
 
 def _labels(y: str, values: np.ndarray) -> tuple[str, ...] | str:
@@ -212,7 +216,7 @@ def _labels(y: str, values: np.ndarray) -> tuple[str, ...] | str:
     for name in names:
         for character, what in (("\n", "a newline"), ("\0", "a NUL character")):
             if character in name:
-                raise Bad(f"{y} has the label {name!r} with {what} in it; take it out")
+                raise BadSeries(f"{y} has the label {name!r} with {what} in it; take it out")
     return tuple(names[i] for i in at.tolist()) if values.ndim else names[0]
 
 
@@ -221,7 +225,7 @@ def _must_be_text(y: str, values: np.ndarray) -> None:
     codes = np.ascontiguousarray(values).reshape(-1).view(np.dtype(np.uint32).newbyteorder(values.dtype.byteorder))
     first, last = _SURROGATES
     if ((codes > _LAST_CHARACTER) | ((codes >= first) & (codes <= last))).any():
-        raise Bad(f"{y} has a label that is not Unicode text; write the labels again")
+        raise BadSeries(f"{y} has a label that is not Unicode text; write the labels again")
 
 
 # ── text ──────────────────────────────────────────────────────────────────────────────────────────

@@ -11,8 +11,8 @@ from torch import nn
 
 from saccade.config import Slot
 from saccade.parts.mixers.attention import MultiHead
-from saccade.parts.mixers.bare import Bare
+from saccade.parts.mixers.unprojected import Unprojected
 
-MIXERS: dict[str, Callable[..., nn.Module]] = {"multi_head": MultiHead, "bare": Bare}
+MIXERS: dict[str, Callable[..., nn.Module]] = {"multi_head": MultiHead, "unprojected": Unprojected}
 
 MixerSlot = Annotated[Callable[..., nn.Module], Slot(MIXERS)]

@@ -3,19 +3,19 @@
 from typing import cast
 
 from saccade.config import Count, Natural, build
-from saccade.errors import Refusal
+from saccade.errors import BuildError
 from saccade.notes import Part
 from saccade.parts.dropout import Dropout
 from saccade.parts.inits import linear
-from saccade.parts.mixers.looking import Cache, Remembered, look, look_at_memory
-from saccade.parts.picks import Pick, PickSlot, Soft
+from saccade.parts.mixers.attend import KeyValueCache, MemoryKeys, attend, cross_attend
+from saccade.parts.normalizers import Normalizer, NormalizerSlot, Softmax
 from saccade.parts.scores import ScaledDot, Score, ScoreSlot
-from saccade.places import Fixed, Memory, Places
+from saccade.places import Memory, PerSentence, Places
 from saccade.shapes import Heads, Prepared, States
 
 
 class MultiHead(Part):
-    """y = W_o [head₁ … head_H], headᵢ = pick(score(W_q x, W_k z)) · W_v z.
+    """y = W_o [head₁ … head_H], headᵢ = normalizer(score(W_q x, W_k z)) · W_v z.
 
     Without a memory z is x (with all that came before, if `causal`). Queries and keys have `key_width` numbers a head
     and values `value_width`: 0 means the width divided by the heads.
@@ -24,7 +24,7 @@ class MultiHead(Part):
         y, state = attention(x, Places.of(x, keep), attention.start(None, rows))
     """
 
-    looks = True
+    attends = True
 
     def __init__(
         self,
@@ -36,32 +36,34 @@ class MultiHead(Part):
         key_width: Natural = 0,
         value_width: Natural = 0,
         score: ScoreSlot = ScaledDot,
-        pick: PickSlot = Soft,
+        normalizer: NormalizerSlot = Softmax,
     ):
         super().__init__()
         if dim % heads and not (key_width and value_width):
-            raise Refusal(f"heads = {heads} does not divide the width {dim}; or set key_width and value_width")
+            raise BuildError(f"heads = {heads} does not divide the width {dim}; or set key_width and value_width")
         self.heads, self.causal, self.width = heads, causal, dim
         keys, values = key_width or dim // heads, value_width or dim // heads
         self.query, self.key = linear(dim, heads * keys), linear(dim, heads * keys)
         self.value, self.out = linear(dim, heads * values), linear(heads * values, dim)
         self.score = cast(Score, build(score, "score", heads=heads, width=keys))
-        self.pick = cast(Pick, build(pick, "pick"))
+        self.normalizer = cast(Normalizer, build(normalizer, "normalizer"))
         self.dropout = Dropout(dropout)
 
-    def start(self, memory: Memory | None, rows: int) -> Cache | Fixed:
+    def start(self, memory: Memory | None, rows: int) -> KeyValueCache | PerSentence:
         """No memory: an empty cache. A memory: its keys and values, one row a sentence."""
         if memory is not None:
-            return Fixed(Remembered(*self._keys(memory.states), memory.places))
+            return PerSentence(MemoryKeys(*self._keys(memory.states), memory.places))
         empty = self.key.weight.new_zeros(rows, 0, self.width)
-        return Cache(*self._keys(empty))
+        return KeyValueCache(*self._keys(empty))
 
-    def forward(self, x: States, places: Places, state: Cache | Fixed) -> tuple[States, Cache | Fixed]:
+    def forward(
+        self, x: States, places: Places, state: KeyValueCache | PerSentence
+    ) -> tuple[States, KeyValueCache | PerSentence]:
         query = self.score.query(self._split(self.query(x)))
-        if isinstance(state, Fixed):
-            return self._finish(look_at_memory(self, query, places, state.value)), state
-        cache = state.grown(*self._keys(x))
-        found = look(self, query, cache.key, cache.value, places, places.back(cache.key.shape[2]))
+        if isinstance(state, PerSentence):
+            return self._finish(cross_attend(self, query, places, state.value)), state
+        cache = state.extended(*self._keys(x))
+        found = attend(self, query, cache.key, cache.value, places, places.last(cache.key.shape[2]))
         return self._finish(found), cache
 
     def _split(self, x: States) -> Heads:

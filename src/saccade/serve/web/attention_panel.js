@@ -1,5 +1,5 @@
 // The attention of one sentence's translation, asked for while the panel is open and at no other time.
-import { Latest, Refusal } from "./service.js";
+import { Latest, BuildError } from "./service.js";
 import { attentionView } from "./view/attention.js";
 
 export class AttentionPanel {
@@ -30,7 +30,7 @@ export class AttentionPanel {
       else this.#viewer = attentionView(this.home, data, { address: false });
     } catch (error) {
       if (signal.aborted) return;
-      if (!(error instanceof Refusal)) throw error;
+      if (!(error instanceof BuildError)) throw error;
       this.#say(error.message);
     }
   }

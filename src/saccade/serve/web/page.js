@@ -6,7 +6,7 @@ import { copied } from "./clipboard.js";
 import { keepKey, keptKey } from "./key.js";
 import { AUTO, examplesOf, modelsOf, nameOf, reverseOf, settledChoice, sourcesOf, targetsOf } from "./languages.js";
 import { scrollTogether } from "./scrolling.js";
-import { Latest, Refusal, asked, pause } from "./service.js";
+import { Latest, BuildError, asked, pause } from "./service.js";
 import { SourceField } from "./source_field.js";
 import { tell, tellWaiting } from "./status.js";
 import { Translation } from "./translation.js";
@@ -143,7 +143,7 @@ class Page {
       this.show(text, await this.ask({ ...this.choice, text, alignments: true }, signal));
     } catch (error) {
       if (signal.aborted) return;
-      if (!(error instanceof Refusal)) throw error;
+      if (!(error instanceof BuildError)) throw error;
       tell(error.message, { wrong: true });
     }
     part("busy").hidden = true;

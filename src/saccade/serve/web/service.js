@@ -4,7 +4,7 @@ const UNREACHABLE = 5; // seconds until the next try when nobody answers
 const TRIES = 5; // at a busy service; some requests it can never serve
 
 // What the service says instead of an answer.
-export class Refusal extends Error {}
+export class BuildError extends Error {}
 
 // The parsed answer. `waiting(why, seconds)` is told, second by second, that it is going to be asked again.
 export async function asked(address, { body, key, signal, waiting }) {
@@ -15,7 +15,7 @@ export async function asked(address, { body, key, signal, waiting }) {
     const { answer, error, again } = await askedOnce(address, options);
     signal.throwIfAborted();
     if (answer) return answer;
-    if (!again || (error && tries >= TRIES)) throw new Refusal(asSentence(error));
+    if (!again || (error && tries >= TRIES)) throw new BuildError(asSentence(error));
     const why = error ? "The service is busy" : "The service does not answer";
     for (let left = again; left > 0; left -= 1) {
       waiting(why, left);

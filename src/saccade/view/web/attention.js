@@ -53,7 +53,7 @@ class Viewer {
     this.stage = make("section", { className: "stage", ariaLabel: "Attention" });
     this.name = make("code", { className: "name" });
     this.multiples = multiples((map, head) => this.choose({ map, head }));
-    this.nothing = make("p", { className: "nothing" }, "There is no attention to show.");
+    this.nothing = make("p", { className: "none" }, "There is no attention to show.");
     const controls = Object.values(this.pickers).map((each) => each.element);
     this.everything = make("div", {},
       make("section", { className: "controls", ariaLabel: "What to show" }, ...controls, this.numbers.element),

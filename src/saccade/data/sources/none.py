@@ -1,0 +1,16 @@
+"""No text at all: what an optional part of the data is until a recipe names it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from saccade.data.sources.rows import Fault, Pair
+
+
+class NoSource:
+    """A source without rows."""
+
+    def files(self) -> dict[str, Path]:
+        return {}
+
+    def rows(self) -> Iterator[Pair | Fault]:
+        return iter(())

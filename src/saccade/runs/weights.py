@@ -1,0 +1,118 @@
+"""Checkpoints: weights and training state in safetensors, the rest in JSON, a manifest with checksums. Never pickle."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import saccade
+from saccade.errors import RunError
+from saccade.runs.checkpoints import FORMAT, WEIGHTS
+from saccade.runs.files import FileWriter, read_json, to_json, verify, write_folder
+
+TRAINING, STATE = "training.safetensors", "state.json"
+METADATA_BYTES = 1 << 20  # bytes for JSON and headers
+
+
+def named_tensors(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Every tensor once, by its first name; and its other names → the first."""
+    first: dict[int, str] = {}
+    tensors: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) in first:
+            aliases[name] = first[id(tensor)]
+        else:
+            first[id(tensor)] = name
+            tensors[name] = tensor
+    return tensors, aliases
+
+
+def checkpoint_bytes(model: nn.Module, training: Mapping[str, Tensor]) -> int:
+    """About how much room a checkpoint takes."""
+    tensors = (*named_tensors(model)[0].values(), *training.values())
+    return METADATA_BYTES + sum(t.numel() * t.element_size() for t in tensors)
+
+
+def write_checkpoint(
+    folder: Path, model: nn.Module, training: Mapping[str, Tensor], state: Mapping[str, Any] | None, **facts: Any
+) -> None:
+    """All or nothing. `training` and `state` are what resuming needs; an average has neither."""
+    tensors, aliases = named_tensors(model)
+    writers: dict[str, FileWriter] = {WEIGHTS: lambda path: _save(tensors, path)}
+    if state is not None:
+        writers |= {TRAINING: lambda path: _save(training, path), STATE: lambda path: _dump(state, path)}
+    needed = checkpoint_bytes(model, training)
+    about = {"format": FORMAT, "saccade": saccade.__version__, "torch": torch.__version__, "aliases": aliases}
+    write_folder(folder, writers, {**about, **facts}, needed)
+
+
+def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
+    try:
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        reason = str(error)
+        code = 28 if "No space left" in reason or "os error 28" in reason else None
+        raise OSError(code, reason) from None
+
+
+def _dump(state: Mapping[str, Any], path: Path) -> None:
+    path.write_bytes(to_json(state))
+
+
+def load_weights(model: nn.Module, folder: Path) -> dict[str, Any]:
+    """Verify a checkpoint and copy its weights into the model; any name of a shared tensor will do."""
+    manifest = verify(folder)
+    if manifest.get("format") != FORMAT:
+        raise RunError(f"{folder}: is of format {manifest.get('format')}; this Saccade reads format {FORMAT}")
+    stored = _load(folder, WEIGHTS, manifest)
+    tensors, aliases = named_tensors(model)
+    for name, tensor in tensors.items():
+        names = [name, *(alias for alias, first in aliases.items() if first == name)]
+        found = next((stored.pop(n) for n in names if n in stored), None)
+        if found is None or found.shape != tensor.shape:
+            shape = "none" if found is None else list(found.shape)
+            raise RunError(f"{folder / WEIGHTS}: {name} should be {list(tensor.shape)}, the file has {shape}")
+        with torch.no_grad():
+            tensor.copy_(found)
+    if stored:
+        raise RunError(f"{folder / WEIGHTS}: holds {', '.join(sorted(stored)[:3])}, which the model does not have")
+    return manifest
+
+
+def load_training(folder: Path, manifest: Mapping[str, Any]) -> tuple[dict[str, Tensor], Any]:
+    """What resuming needs beside the weights, from a checkpoint whose manifest was verified."""
+    return _load(folder, TRAINING, manifest), read_json(_listed(folder, STATE, manifest))
+
+
+def _listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> Path:
+    """A file that the manifest vouches for."""
+    if name not in manifest["files"]:
+        raise RunError(f"{folder / 'manifest.json'}: does not list {name}")
+    return folder / name
+
+
+def _load(folder: Path, name: str, manifest: Mapping[str, Any]) -> dict[str, Tensor]:
+    path = _listed(folder, name, manifest)
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise RunError(f"{path}: is damaged: {error}") from None
+
+
+def average(model: nn.Module, folders: Sequence[Path]) -> None:
+    """Put the mean of the weights of several checkpoints into the model; what is not a float comes from the last."""
+    sums: dict[str, Tensor] = {}
+    for folder in folders:
+        load_weights(model, folder)
+        for name, tensor in named_tensors(model)[0].items():
+            if tensor.is_floating_point():
+                sums[name] = sums.get(name, 0) + tensor.detach().double()
+    with torch.no_grad():
+        for name, tensor in named_tensors(model)[0].items():
+            if name in sums:
+                tensor.copy_(sums[name] / len(folders))

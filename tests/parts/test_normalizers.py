@@ -1,0 +1,180 @@
+"""Picks by hand, against a projection found by trying everything, and their gradients by differences."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from saccade.parts import Hard, Softmax, Sparsemax
+
+quickly = settings(max_examples=150, deadline=None)
+some_scores = st.lists(st.floats(-4, 4, width=32), min_size=1, max_size=6)
+
+
+def row(scores: Sequence[float], keep: Sequence[bool] | None = None) -> tuple[Tensor, Tensor | None]:
+    """One query, as [1 1 1 S]."""
+    may_look = None if keep is None else torch.tensor(keep)[None, None, None]
+    return torch.tensor(scores, dtype=torch.float64)[None, None, None], may_look
+
+
+def sparsemax(scores: Sequence[float], keep: Sequence[bool] | None = None) -> list[float]:
+    return Sparsemax()(*row(scores, keep))[0, 0, 0].tolist()
+
+
+# ── sparsemax ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("scores", "wanted"),
+    [
+        # two places, scores t and 0 (Martins & Astudillo 2016, §2.2): 1 above t = 1, else (t + 1) / 2
+        ([1.5, 0.0], [1.0, 0.0]),
+        ([0.5, 0.0], [(0.5 + 1) / 2, (1 - 0.5) / 2]),
+        ([-0.5, 0.0], [(1 - 0.5) / 2, (0.5 + 1) / 2]),
+        ([-2.0, 0.0], [0.0, 1.0]),
+        # 1 + 2 · 0.8 > 1.8 and 1 + 3 · 0.1 ≤ 1.9: two places, less (1.8 − 1) / 2 = 0.4 each
+        ([1.0, 0.8, 0.1], [0.6, 0.4, 0.0]),
+        # 1 + 2 · 0.2 > 1.3 and 1 + 3 · 0.1 ≤ 1.4: two places, less (1.3 − 1) / 2 = 0.15 each
+        ([0.1, 1.1, 0.2], [0.0, 0.95, 0.05]),
+        # all four are near: less (4 − 1) / 4 each
+        ([1.0, 1.0, 1.0, 1.0], [0.25] * 4),
+        ([7.0], [1.0]),
+    ],
+)
+def test_sparsemax_by_hand(scores: list[float], wanted: list[float]) -> None:
+    assert sparsemax(scores) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_what_sparsemax_may_not_see_is_as_if_it_were_not_there() -> None:
+    assert sparsemax([9.0, 1.0, 0.8, 9.0, 0.1], [False, True, True, False, True]) == pytest.approx([0, 0.6, 0.4, 0, 0])
+    assert sparsemax([-900.0, 1.0, 0.8], [False, True, True]) == pytest.approx([0, 0.6, 0.4])
+    assert sparsemax([3.0, 2.0], [False, False]) == [0, 0]
+
+
+def nearest_by_trying(scores: Sequence[float]) -> list[float]:
+    """The nearest distribution: for each set of places, the nearest point that is zero elsewhere; the best of all."""
+    best: tuple[float, list[float]] = (float("inf"), [])
+    for size in range(1, len(scores) + 1):
+        for support in itertools.combinations(range(len(scores)), size):
+            excess = (sum(scores[i] for i in support) - 1) / size
+            point = [scores[i] - excess if i in support else 0.0 for i in range(len(scores))]
+            if min(point) >= 0:
+                best = min(best, (sum((p - s) ** 2 for p, s in zip(point, scores, strict=True)), point))
+    return best[1]
+
+
+@given(some_scores)
+@quickly
+def test_sparsemax_is_the_nearest_distribution(scores: list[float]) -> None:
+    assert sparsemax(scores) == pytest.approx(nearest_by_trying(scores), abs=1e-9)
+
+
+@given(some_scores, st.data())
+@quickly
+def test_sparsemax_is_the_nearest_distribution_over_what_it_sees(scores: list[float], data: st.DataObject) -> None:
+    keep = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)).filter(any))
+    seen = nearest_by_trying([s for s, k in zip(scores, keep, strict=True) if k])
+    wanted = [seen.pop(0) if k else 0.0 for k in keep]
+    assert sparsemax(scores, keep) == pytest.approx(wanted, abs=1e-9)
+
+
+@given(some_scores)
+@quickly
+def test_the_jacobian_of_sparsemax_is_that_of_its_support(scores: list[float]) -> None:
+    """diag(s) − s sᵀ / |s|, where s marks the places that have weight (Martins & Astudillo 2016, §2.4)."""
+    weights = torch.tensor(sparsemax(scores))
+    support = (weights > 0).double()
+    excess = torch.tensor(scores)[weights > 0].sum().sub(1) / support.sum()
+    assume((torch.tensor(scores) - excess).abs().min() > 1e-6)  # at the edge of the support there is no derivative
+    wanted = torch.diag(support) - torch.outer(support, support) / support.sum()
+    found = torch.autograd.functional.jacobian(lambda s: Sparsemax()(s, None), row(scores)[0])
+    torch.testing.assert_close(found.view(len(scores), -1), wanted, atol=1e-9, rtol=0)
+
+
+def test_at_the_edge_of_its_support_sparsemax_has_a_one_sided_derivative() -> None:
+    """Scores 1 and 0 give weights 1 and 0. Whatever side one takes, what one weight gains the other loses."""
+    scores = row([1.0, 0.0])[0]
+    found = torch.autograd.functional.jacobian(lambda s: Sparsemax()(s, None), scores).view(2, 2)
+    torch.testing.assert_close(found.sum(0), torch.zeros(2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("offset", [1e4, 1e5, 1e6])
+def test_sparsemax_of_large_scores_sums_to_one(offset: float) -> None:
+    scores = torch.randn(1, 1, 8, 50, generator=torch.Generator().manual_seed(0)) + offset
+    sums = Sparsemax()(scores, None).sum(-1)
+    torch.testing.assert_close(sums, torch.ones_like(sums), atol=1e-4, rtol=0)
+
+
+# ── soft ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_soft_by_hand() -> None:
+    """Odds of 1 : 2 : 5."""
+    scores = torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64).log()[None, None, None]
+    assert Softmax()(scores, None)[0, 0, 0].tolist() == pytest.approx([1 / 8, 2 / 8, 5 / 8])
+    keep = torch.tensor([True, True, False])[None, None, None]
+    assert Softmax()(scores, keep)[0, 0, 0].tolist() == pytest.approx([1 / 3, 2 / 3, 0])
+    assert Softmax()(scores, ~keep & False)[0, 0, 0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("normalizer", [Softmax(), Sparsemax()], ids=["soft", "sparsemax"])
+def test_gradients_of_scores(normalizer: Softmax | Sparsemax, hidden: bool) -> None:
+    scores = torch.randn(
+        2, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True
+    )
+    keep = torch.tensor([[True] * 4, [True, True, False, False]])[:, None, None] if hidden else None
+    assert torch.autograd.gradcheck(lambda s: normalizer(s, keep), scores)
+
+
+# ── hard: its learning is in test_hard.py ─────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("p", "dice", "wanted"),
+    [
+        ([0.25, 0.25, 0.5], 0.0, 0),
+        ([0.25, 0.25, 0.5], 0.2499, 0),
+        ([0.25, 0.25, 0.5], 0.25, 1),
+        ([0.25, 0.25, 0.5], 0.4999, 1),
+        ([0.25, 0.25, 0.5], 0.5, 2),
+        ([0.25, 0.25, 0.5], 0.9999, 2),
+        ([0.0, 0.5, 0.0, 0.5, 0.0], 0.0, 1),  # what cannot be is never chosen
+        ([0.0, 0.5, 0.0, 0.5, 0.0], 0.5, 3),
+        ([0.0, 0.5, 0.0, 0.5, 0.0], 0.9999999, 3),
+    ],
+)
+def test_a_throw_of_the_dice_by_hand(p: list[float], dice: float, wanted: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.full(shape, dice, dtype=torch.float64))
+    assert Hard().sample(row(p)[0]).item() == wanted
+
+
+def test_places_are_drawn_as_often_as_their_weight_says() -> None:
+    torch.manual_seed(0)
+    throws, scores = 40_000, torch.tensor([0.3, -1.0, 1.2, 0.0])
+    weights = Hard().train()(scores.expand(1, 2, throws, 4), None)
+    p = scores.softmax(0)
+    error = 5 * (p * (1 - p) / throws).sqrt()
+    for head in range(2):
+        assert ((weights[0, head].mean(0) - p).abs() < error).all()
+    both = (weights[0, 0] * weights[0, 1]).sum(-1).mean()  # heads throw dice of their own
+    assert both.item() == pytest.approx(float((p * p).sum()), abs=0.02)
+
+
+def test_what_is_hidden_is_never_drawn() -> None:
+    torch.manual_seed(0)
+    keep = torch.tensor([False, True, False, True])[None, None, None]
+    weights = Hard().train()(torch.zeros(1, 1, 5000, 4), keep)
+    assert not weights[..., [0, 2]].any()
+    assert weights.sum().item() == 5000
+
+
+def test_in_use_the_likeliest_place_is_taken() -> None:
+    scores = torch.tensor([0.3, -1.0, 1.2, 0.0])[None, None, None]
+    assert Hard().eval()(scores, None)[0, 0, 0].tolist() == [0, 0, 1, 0]
+    keep = torch.tensor([True, True, False, True])[None, None, None]
+    assert Hard().eval()(scores, keep)[0, 0, 0].tolist() == [1, 0, 0, 0]

@@ -1,0 +1,71 @@
+"""Going through a batch twice (R-Drop): the mean of two passes, and what their answers are apart."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from contracts.checks import apart, random_corpus, shaken
+from saccade.config import python_layer, resolve
+from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
+from saccade.tasks.guides import GuidedHead
+from saccade.tasks.losses import teacher_forced_hidden
+from saccade.tasks.translation import Translation
+
+V = 100
+BLOCK = {"self": {"heads": 2}, "cross": {"heads": 2}, "feed_forward": {"inner": 24}}
+
+
+def model_of(rate: float) -> Model:
+    tree: dict[str, Any] = {"dim": 16, "block": BLOCK, "encoder": {"depth": 1}, "decoder": {"depth": 1}}
+    tree["dropout"] = {"residual": rate, "embedding": rate}
+    config = resolve(ModelConfig, [python_layer(tree)], spread_block).config
+    torch.manual_seed(0)
+    return shaken(assemble(config, V, V), by=0.1).train()
+
+
+def gradients(model: Model, total: torch.Tensor) -> list[torch.Tensor]:
+    return list(torch.autograd.grad(total, [*model.parameters()]))
+
+
+def test_where_nothing_is_dropped_two_answers_are_one() -> None:
+    model, batch = model_of(0.0), random_corpus(11).batch(range(11))
+    once, twice = Translation().loss(model, batch), Translation(r_drop=3.0).loss(model, batch)
+    assert twice.count == once.count
+    assert twice.shown["cost"] == pytest.approx(once.shown["cost"])
+    torch.testing.assert_close(twice.total, once.total)
+    for found, wanted in zip(gradients(model, twice.total), gradients(model, once.total), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_loss_is_half_of_that_of_liang_et_al() -> None:
+    """−log p − log q + α (KL(p‖q) + KL(q‖p)) / 2, with smoothing, of each token."""
+    model, batch = model_of(0.3), random_corpus(11).batch(range(11))
+    torch.manual_seed(5)
+    found = Translation(r_drop=3.0).loss(model, batch)
+    torch.manual_seed(5)
+    hidden, target = teacher_forced_hidden(model, batch.repeated())
+    log_probs = model.head.log_probs(hidden)
+    costs = torch.nn.functional.cross_entropy(log_probs, target, reduction="sum", label_smoothing=0.1)
+    wanted = (costs + 3.0 * apart(*log_probs.chunk(2))) / 2
+    assert float(apart(*log_probs.chunk(2)).detach()) > 1, "the answers are the same: nothing was tested"
+    torch.testing.assert_close(found.total, wanted, rtol=1e-5, atol=1e-4)
+    for ours, theirs in zip(gradients(model, found.total), gradients(model, wanted), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_a_guide_is_heard_once() -> None:
+    model, corpus = model_of(0.0), random_corpus(11)
+    guided = {"guide": lambda: GuidedHead(weight=0.7)}
+    Translation(**guided).prepare(type("Encoded", (), {"corpus": corpus})(), lambda text: None)
+    batch = corpus.batch(range(11))
+    once, twice = Translation(**guided).loss(model, batch), Translation(**guided, r_drop=3.0).loss(model, batch)
+    assert twice.shown["guide"] == pytest.approx(once.shown["guide"], rel=1e-4)
+    torch.testing.assert_close(twice.total, once.total)
+
+
+def test_in_use_two_answers_are_one() -> None:
+    model, batch = model_of(0.3).eval(), random_corpus(3).batch(range(3))
+    with torch.no_grad():
+        once, twice = Translation().loss(model, batch), Translation(r_drop=3.0).loss(model, batch)
+    torch.testing.assert_close(twice.total, once.total)
