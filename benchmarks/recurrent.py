@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -32,10 +33,11 @@ from torch.nn.utils.rnn import pad_sequence
 from saccade.config import Choice
 from saccade.data import batches as saccade_batches
 from saccade.data.tokenizers import END, PAD, START
+from saccade.decode import loops, search_engine
+from saccade.decode.constraints import Constraints
 from saccade.decode.engine import DecodeConfig
 from saccade.decode.loops import SearchResults, SingleHypothesis, SingleRow, StepModel
-from saccade.decode.rules import Constraints
-from saccade.decode.search import Greedy
+from saccade.decode.search import Greedy, Search
 from saccade.decode.torch_engine import torch_engine
 from saccade.places import Memory
 from saccade.recipe import Recipe, recipe_of
@@ -151,17 +153,17 @@ def bucketed_batches(job: TrainingJob) -> Iterator[tutorial_gru.Batch]:
 # ── decoding ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class Unending:
+class NeverEnding:
     """A model that never ends an output by itself."""
 
-    def __init__(self, writer: StepModel):
-        self.writer = writer
+    def __init__(self, model: StepModel):
+        self.model = model
 
     def start(self, memory: Memory, rows: int) -> Any:
-        return self.writer.start(memory, rows)
+        return self.model.start(memory, rows)
 
     def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
-        log_probs, state = self.writer.step(tokens, state)
+        log_probs, state = self.model.step(tokens, state)
         log_probs[:, END] = -1e9
         return log_probs, state
 
@@ -169,18 +171,18 @@ class Unending:
         return SingleRow(self, memory)
 
 
-class AsLong:
-    """Saccade's greedy search, with outputs of given lengths (the end included)."""
+@contextmanager
+def forced_lengths(lengths: Sequence[int]) -> Iterator[None]:
+    """Saccade's search, with outputs of given lengths (the end symbol included)."""
 
-    width = 1
-
-    def __init__(self, lengths: Sequence[int]):
-        self.lengths = lengths
-
-    def __call__(
-        self, writer: StepModel, memory: Memory, rules: Constraints, names: list[int], scored: bool = True
+    def run_forced(
+        search: Search, model: StepModel, memory: Memory, constraints: Constraints, sentence_ids: list[int], *rest: Any
     ) -> SearchResults:
-        return Greedy()(Unending(writer), memory, Constraints.of([self.lengths[name] for name in names]), names)
+        forced = Constraints.of([lengths[number] for number in sentence_ids])
+        return loops.run_search(search, NeverEnding(model), memory, forced, sentence_ids, *rest)
+
+    with mock.patch.object(search_engine, "run_search", run_forced):
+        yield
 
 
 @contextmanager
@@ -216,10 +218,11 @@ class TestText:
 def decoding(job: TrainingJob, text: TestText, batch_tokens: int) -> Work:
     """All sentences by Saccade's engine."""
     engine = torch_engine(job.model, job.codecs.source, job.codecs.target)
-    decode = DecodeConfig(search=Choice("as_long", lambda: AsLong(text.lengths), {}), batch_tokens=batch_tokens)
+    decode = DecodeConfig(search=Choice("greedy", Greedy, {}), batch_tokens=batch_tokens)
 
     def work() -> int:
-        found = dict(engine.generate(text.sources, decode))
+        with forced_lengths(text.lengths):
+            found = dict(engine.generate(text.sources, decode))
         assert [len(found[row][0].ids) for row in range(len(found))] == text.lengths
         return len(found)
 

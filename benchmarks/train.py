@@ -128,11 +128,11 @@ class Products:
     def linear(self, rows: int, inputs: int, outputs: int) -> None:
         """y = x W, then the gradients of x and W."""
         if self._as_saccade:
-            rows = fast_linear.rounded(rows)
+            rows = fast_linear.padded_count(rows)
             x, turned, y = self.of("x", rows, inputs), self.of("w", outputs, inputs), self.of("y", rows, outputs)
-            fast_linear.matmul(x, turned)
-            fast_linear.matmul(y, turned.t())
-            fast_linear.matmul(*(y.t(), x.t()) if outputs <= inputs else (x.t(), y.t()))
+            fast_linear.linear_no_grad(x, turned)
+            fast_linear.linear_no_grad(y, turned.t())
+            fast_linear.linear_no_grad(*(y.t(), x.t()) if outputs <= inputs else (x.t(), y.t()))
             return
         x, weight, y = self.of("x", rows, inputs), self.of("w", inputs, outputs), self.of("y", rows, outputs)
         torch.mm(x, weight, out=y)

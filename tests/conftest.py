@@ -1,4 +1,4 @@
-"""Every shape annotation of the package is checked while tests run, and only then."""
+"""Shape annotations of the package are checked while tests run, and only then."""
 
 import os
 import sys
@@ -13,16 +13,16 @@ import pytest
 import torch
 from beartype import beartype
 
-sys.path.append(str(Path(__file__).parent))  # so that planted tests and contracts share `contracts.checks`
+sys.path.append(str(Path(__file__).parent))  # so that tests can import `contracts.checks` and each other's helpers
 torch.set_num_threads(1)
-os.environ["HF_HUB_OFFLINE"] = "1"  # read when transformers is imported: no test may ask the network
+os.environ["HF_HUB_OFFLINE"] = "1"  # transformers reads it when it is imported: tests must not use the network
 
 CHECKED = [
     "parts",
     "models",
     "places",
     "decode.loops",
-    "decode.rules",
+    "decode.constraints",
     "decode.torch_engine",
     "tasks",
     "align",
@@ -31,9 +31,10 @@ CHECKED = [
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """beartype, after making the protocols it meets checkable: the package itself never asks for isinstance."""
+    """The function with beartype's checks. Protocols in its annotations become runtime checkable, because the package
+    itself never needs isinstance for them."""
     if "<locals>" in function.__qualname__:
-        return function  # made anew at each call, and so would the check be
+        return function  # it is defined at every call of the outer function, and decorating it each time is slow
     for hint in function.__annotations__.values():
         _make_checkable(hint)
     return beartype(function)
@@ -48,8 +49,8 @@ def _make_checkable(hint: Any) -> None:
 
 def _install() -> None:
     early = [name for name in sys.modules if name.startswith("saccade.")]
-    assert not early, f"imported before their shapes could be checked: {early}"
-    checker = ModuleType("saccade_checker")  # the hook wants a name, not a function
+    assert not early, f"imported before the import hook was installed, so their shapes are not checked: {early}"
+    checker = ModuleType("saccade_checker")  # jaxtyping takes the checker's name, not the function
     checker.checked = checked  # type: ignore[attr-defined]
     sys.modules[checker.__name__] = checker
     jaxtyping.install_import_hook([f"saccade.{name}" for name in CHECKED], "saccade_checker.checked")
@@ -59,16 +60,8 @@ _install()
 
 
 @pytest.fixture
-def shaken() -> Callable[..., Any]:
-    """Perturb all weights: contracts on fresh ones are weak (biases are zero, norms do nothing, tables agree)."""
-    from contracts.checks import shaken
-
-    return shaken
-
-
-@pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Let a long test run at full speed."""
+    """Turn shape checks off, which makes a long test faster."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from contracts.checks import shaken
+from contracts.checks.common import perturbed
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Corpus
 from saccade.errors import SaccadeError
@@ -153,7 +153,7 @@ def model_of(memory: Any, **encoder: Any) -> Model:
         "decoder": {"kind": "recurrent", "cross": memory},
     }
     torch.manual_seed(0)
-    return shaken(assemble(resolve(ModelConfig, [python_layer(tree)]).config, WORDS, WORDS)).double().train()
+    return perturbed(assemble(resolve(ModelConfig, [python_layer(tree)]).config, WORDS, WORDS)).double().train()
 
 
 COVERING = {"score": "additive", "coverage": True, "coverage_loss": 0.8}
@@ -172,7 +172,7 @@ def test_the_cost_of_looking_twice_is_a_sum_while_training() -> None:
         losses = [next_token(model, CORPUS.batch(rows), 0.1) for rows in parts]
         for loss in losses:
             loss.total.backward()
-        found.append((sum(loss.shown["decoder.cross"] for loss in losses), gradient(model)))
+        found.append((sum(loss.logged["decoder.cross"] for loss in losses), gradient(model)))
     (whole, learned), (halves, learned_by_halves) = found
     assert whole > 0.1
     assert halves == pytest.approx(whole)
@@ -182,16 +182,16 @@ def test_the_cost_of_looking_twice_is_a_sum_while_training() -> None:
 def test_the_total_is_the_cost_and_all_that_is_shown() -> None:
     model = model_of(COVERING)
     loss = next_token(model, CORPUS.batch([0, 1]), 0.0)
-    assert set(loss.shown) == {"cost", "decoder.cross"}
-    assert float(loss.total.detach()) == pytest.approx(sum(loss.shown.values()))
+    assert set(loss.logged) == {"cost", "decoder.cross"}
+    assert float(loss.total.detach()) == pytest.approx(sum(loss.logged.values()))
     in_use = next_token(model.eval(), CORPUS.batch([0, 1]), 0.0)
-    assert float(in_use.total.detach()) == pytest.approx(loss.shown["cost"])
-    assert set(in_use.shown) == {"cost"}
+    assert float(in_use.total.detach()) == pytest.approx(loss.logged["cost"])
+    assert set(in_use.logged) == {"cost"}
 
 
 def test_a_cost_that_nobody_asked_for_is_not_computed() -> None:
     model = model_of(COVERING | {"coverage_loss": 0.0})
-    assert set(next_token(model, CORPUS.batch([0, 1]), 0.0).shown) == {"cost"}
+    assert set(next_token(model, CORPUS.batch([0, 1]), 0.0).logged) == {"cost"}
 
 
 class Costly(Part):
@@ -220,13 +220,13 @@ def test_padding_has_no_share_in_a_cost(visits: int) -> None:
     model.decoder.cross = Costly(visits)  # type: ignore[attr-defined]
     loss = next_token(model, CORPUS.batch([0, 1, 2, 3]), 0.0)
     names = ["decoder.cross", "decoder.cross@1"][:visits]
-    assert {name: cost for name, cost in loss.shown.items() if name != "cost"} == dict.fromkeys(names, 5 + 1 + 2 + 4)
-    assert float(loss.total.detach()) == pytest.approx(loss.shown["cost"] + visits * 12)
+    assert {name: cost for name, cost in loss.logged.items() if name != "cost"} == dict.fromkeys(names, 5 + 1 + 2 + 4)
+    assert float(loss.total.detach()) == pytest.approx(loss.logged["cost"] + visits * 12)
 
 
 def test_a_hard_pick_is_shown_by_its_name() -> None:
     model = model_of({"score": "additive", "normalizer": "hard"})
-    assert set(next_token(model, CORPUS.batch([0, 1]), 0.0).shown) == {"cost", "decoder.cross.normalizer"}
+    assert set(next_token(model, CORPUS.batch([0, 1]), 0.0).logged) == {"cost", "decoder.cross.normalizer"}
 
 
 @pytest.mark.parametrize("memory", [COVERING, {"score": "additive", "normalizer": "hard"}], ids=["coverage", "hard"])
@@ -242,7 +242,7 @@ def test_who_captures_while_a_model_learns_changes_nothing(memory: Any) -> None:
         else:
             totals.append(next_token(model, CORPUS.batch([0, 1]), 0.0))
     assert torch.equal(totals[0].total, totals[1].total)
-    assert totals[0].shown == totals[1].shown
+    assert totals[0].logged == totals[1].logged
 
 
 def test_nobody_listens_for_costs_where_nothing_is_learned() -> None:

@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: copying strings, how pictures look, and how figures get onto their page."""
+"""Shared by the scripts of this folder: the recipe of the copying task, the picture style and the page tables."""
 
 import io
 import re
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 PAGES = Path(__file__).parent
 IMAGES = PAGES.parent / "images"
 
-# Readable for the colour-blind, and on white, which the pictures bring along for dark pages.
-BLUE, RED, GREEN, ORANGE, PURPLE, GREY = "#0b62a4", "#c8402f", "#1b8a5a", "#d98200", "#7b4ab0", "#6b6b6b"
-TABLE = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+# Distinguishable with color blindness. Pictures have a white background, also on dark pages.
+BLUE, RED, GREEN, ORANGE, PURPLE, GRAY = "#0b62a4", "#c8402f", "#1b8a5a", "#d98200", "#7b4ab0", "#6b6b6b"
+TABLES = re.compile(r"(<!-- tables -->\n).*?(<!-- end of tables -->)", re.DOTALL)
 
 
-def copying(
-    text: dict[str, Any], memory: Any, dim: int, seed: int, dev_rows: int, train: dict[str, Any]
+def copy_recipe(
+    text: dict[str, Any], cross: Any, dim: int, seed: int, dev_rows: int, train: dict[str, Any]
 ) -> dict[str, Any]:
-    """A recipe: a GRU encoder-decoder whose decoder is told of the source by `memory` learns to copy strings."""
+    """The recipe of a GRU encoder-decoder that learns to copy strings. `cross` is the context of its decoder."""
     text = {"kind": "copy", "seed": seed} | text
     return {
         "seed": seed,
@@ -36,7 +36,7 @@ def copying(
             "dim": dim,
             "dropout": {"residual": 0.0, "embedding": 0.0},
             "encoder": {"kind": "recurrent", "cell": "gru", "bidirectional": True},
-            "decoder": {"kind": "recurrent", "cell": "gru", "cross": memory},
+            "decoder": {"kind": "recurrent", "cell": "gru", "cross": cross},
         },
         "train": {
             "schedule": {"kind": "linear", "rate": 0.004, "warmup": 50},
@@ -48,7 +48,7 @@ def copying(
 
 
 def panels(columns: int, widths: Sequence[float] | None = None, height: float = 3.2) -> "tuple[Figure, list[Axes]]":
-    """A figure with some axes side by side, drawn without a screen."""
+    """A figure with axes side by side, for a file (no display is needed)."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -58,32 +58,32 @@ def panels(columns: int, widths: Sequence[float] | None = None, height: float = 
     figure, axes = plt.subplots(
         1, columns, figsize=(9, height), squeeze=False, layout="constrained", gridspec_kw={"width_ratios": widths}
     )
-    for one in axes[0]:
-        one.grid(True, color="#dddddd", linewidth=0.5)
-        one.set_axisbelow(True)
-        one.spines[["top", "right"]].set_visible(False)
+    for panel in axes[0]:
+        panel.grid(True, color="#dddddd", linewidth=0.5)
+        panel.set_axisbelow(True)
+        panel.spines[["top", "right"]].set_visible(False)
     return figure, list(axes[0])
 
 
-def label(axes: "Axes", text: str, x: float, y: float, colour: str, right: float = 4, up: float = 0) -> None:
-    """A word beside a line, in the line's colour, in place of a legend; moved by some points."""
-    axes.annotate(text, (x, y), (right, up), textcoords="offset points", va="center", color=colour)
+def label(axes: "Axes", text: str, x: float, y: float, color: str, right: float = 4, up: float = 0) -> None:
+    """Label a line directly in its color, `right` and `up` points away from (x, y). It replaces a legend."""
+    axes.annotate(text, (x, y), (right, up), textcoords="offset points", va="center", color=color)
 
 
 def save(figure: "Figure", name: str) -> None:
-    """docs/images/claims-NAME.png in 256 colours: small, and with nothing in it that changes from day to day."""
+    """Write docs/images/claims-NAME.png, with 256 colors and no metadata, so that it is small and reproducible."""
     from PIL import Image
 
-    drawn, path = io.BytesIO(), IMAGES / f"claims-{name}.png"
-    figure.savefig(drawn, dpi=120, facecolor="white")
-    Image.open(drawn).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+    png, path = io.BytesIO(), IMAGES / f"claims-{name}.png"
+    figure.savefig(png, dpi=120, facecolor="white")
+    Image.open(png).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
         path, optimize=True
     )
     print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
 
 
 def number(value: float, digits: int = 2) -> str:
-    """0.38, 1,046 and 2.8e-16: so many digits as a reader needs."""
+    """Format a number with `digits` significant digits: 0.38, 1,046 or 2.8e-16."""
     if 1e-3 <= abs(value) < 1e4:
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.{digits}g}"
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
@@ -91,17 +91,16 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Markdown."""
+    """A Markdown table."""
     lines = [header, ["---"] + ["---:"] * (len(header) - 1), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def quote(page: str, *tables: str) -> None:
-    """Print the tables, and put them where the page has its figures: nobody copies numbers by hand."""
+def update_page(page: str, *tables: str) -> None:
+    """Print the tables and replace those of the page PAGE.md."""
     text = "\n".join(tables)
     print(text)
     path = PAGES / f"{page}.md"
     if path.exists():
-        path.write_text(
-            TABLE.sub(lambda found: found[1] + "\n" + text + "\n" + found[2], path.read_text("utf-8")), "utf-8"
-        )
+        page_text = TABLES.sub(lambda match: match[1] + "\n" + text + "\n" + match[2], path.read_text("utf-8"))
+        path.write_text(page_text, "utf-8")

@@ -1,11 +1,11 @@
-"""What the width does to scores, to their softmax and to its gradient: `python docs/claims/score_variance.py`."""
+"""The effect of the width on scores, their softmax and its gradient: `python docs/claims/score_variance.py`."""
 
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
-from common import BLUE, GREEN, RED, label, number, panels, quote, save, table
+from common import BLUE, GREEN, RED, label, number, panels, save, table, update_page
 from torch import Tensor, nn
 
 from saccade.parts import Additive, Dot, ScaledDot, Softmax
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTHS = tuple(2**n for n in range(2, 11))
-SHOWN = (4, 64, 1024)
+TABLE_WIDTHS = (4, 64, 1024)
 KEYS, QUERIES, SEEDS = 32, 128, range(8)
 
 KINDS: dict[str, tuple[Callable[[int], nn.Module], str]] = {
@@ -22,19 +22,19 @@ KINDS: dict[str, tuple[Callable[[int], nn.Module], str]] = {
     "scaled dot": (ScaledDot, BLUE),
     "additive": (lambda width: Additive(heads=1, width=width), GREEN),
 }
-FACTS = ("variance", "entropy", "jacobian", "query_mean", "query_median", "top_tenth")
+STATISTICS = ("variance", "entropy", "jacobian", "query_mean", "query_median", "top_tenth")
 
 
-def facts(make: Callable[[int], nn.Module], width: int, seed: int) -> list[float]:
-    """Of one draw of queries, keys and weights, in the order of FACTS."""
+def statistics(make: Callable[[int], nn.Module], width: int, seed: int) -> list[float]:
+    """STATISTICS for one sample of queries, keys and weights."""
     torch.manual_seed(seed)
     score, normalizer = make(width), Softmax()
     q = torch.randn(1, 1, QUERIES, width, requires_grad=True)
     k = torch.randn(1, 1, KEYS, width)
     scores = score.join(score.query(q), score.key(k))  # type: ignore[operator]
     weights = normalizer(scores, keep=None)
-    (to_query,) = torch.autograd.grad((weights @ torch.randn(KEYS)).sum(), q)
-    norms, p = to_query.norm(dim=-1), weights.detach()[0, 0]
+    (query_gradient,) = torch.autograd.grad((weights @ torch.randn(KEYS)).sum(), q)
+    norms, p = query_gradient.norm(dim=-1), weights.detach()[0, 0]
     return [
         scores.var().item(),
         torch.special.entr(p).sum(-1).mean().item(),
@@ -51,38 +51,37 @@ def jacobian(p: Tensor) -> Tensor:
 
 
 def measure() -> dict[str, Tensor]:
-    """Kind → [width fact seed]."""
+    """Kind of score → statistics [width, statistic, seed]."""
     return {
-        name: torch.tensor([[facts(make, width, seed) for seed in SEEDS] for width in WIDTHS]).transpose(1, 2)
+        name: torch.tensor([[statistics(make, width, seed) for seed in SEEDS] for width in WIDTHS]).transpose(1, 2)
         for name, (make, _) in KINDS.items()
     }
 
 
-def draw(found: dict[str, Tensor]) -> None:
+def draw(results: dict[str, Tensor]) -> None:
     figure, axes = panels(4)
     titles = "variance of the scores", "entropy (nats)", "Jacobian of the softmax", "gradient of a query"
-    for one, title in zip(axes, titles, strict=True):
-        one.set(title=title, xlabel="width K", xscale="log", xlim=(WIDTHS[0], WIDTHS[-1]))
-        one.set_xticks([4, 16, 64, 256, 1024], ["4", "16", "64", "256", "1024"])
-        one.minorticks_off()
+    for panel, title in zip(axes, titles, strict=True):
+        panel.set(title=title, xlabel="width K", xscale="log", xlim=(WIDTHS[0], WIDTHS[-1]))
+        panel.set_xticks([4, 16, 64, 256, 1024], ["4", "16", "64", "256", "1024"])
+        panel.minorticks_off()
     axes[0].set(yscale="log")
     axes[2].set(ylim=(0, 0.4))
     axes[3].set(yscale="log", ylim=(1e-4, 10))
     axes[1].axhline(math.log(KEYS), color="#999999", linewidth=0.8, linestyle="--")
-    label(axes[1], f"all {KEYS} keys alike", 5, math.log(KEYS), "#777777", right=0, up=6)
-    for name, curves in found.items():
-        for one, fact in zip(axes, ("variance", "entropy", "jacobian", "query_median"), strict=True):
-            low, middle, high = curves[:, FACTS.index(fact)].quantile(torch.tensor([0.1, 0.5, 0.9]), -1)
-            one.plot(WIDTHS, middle, color=KINDS[name][1], marker="o", markersize=2.5)
-            one.fill_between(WIDTHS, low, high, color=KINDS[name][1], alpha=0.2, linewidth=0)
-        mean = curves[:, FACTS.index("query_mean")].quantile(0.5, -1)
+    label(axes[1], f"uniform over {KEYS} keys", 5, math.log(KEYS), "#777777", right=0, up=6)
+    for name, curves in results.items():
+        for panel, statistic in zip(axes, ("variance", "entropy", "jacobian", "query_median"), strict=True):
+            low, median, high = curves[:, STATISTICS.index(statistic)].quantile(torch.tensor([0.1, 0.5, 0.9]), -1)
+            panel.plot(WIDTHS, median, color=KINDS[name][1], marker="o", markersize=2.5)
+            panel.fill_between(WIDTHS, low, high, color=KINDS[name][1], alpha=0.2, linewidth=0)
+        mean = curves[:, STATISTICS.index("query_mean")].quantile(0.5, -1)
         axes[3].plot(WIDTHS, mean, color=KINDS[name][1], linestyle=":")
-    mark(axes)
+    add_labels(axes)
     save(figure, "score_variance")
 
 
-def mark(axes: "list[Axes]") -> None:
-    """Names beside the lines."""
+def add_labels(axes: "list[Axes]") -> None:
     label(axes[0], "dot", 40, 100, RED, right=-20)
     label(axes[0], "scaled dot", 60, 1.6, BLUE)
     label(axes[0], "additive", 60, 0.6, GREEN)
@@ -99,18 +98,18 @@ def mark(axes: "list[Axes]") -> None:
 
 
 def main() -> None:
-    found = measure()
-    draw(found)
+    results = measure()
+    draw(results)
     names = ["variance", "entropy", "Jacobian, median", "∂/∂q, mean", "∂/∂q, median", "share of the top tenth"]
     rows = [
         [
             f"{name}, K = {width}",
-            *(number(curves[WIDTHS.index(width), at].quantile(0.5).item()) for at in range(len(FACTS))),
+            *(number(curves[WIDTHS.index(width), at].quantile(0.5).item()) for at in range(len(STATISTICS))),
         ]
-        for name, curves in found.items()
-        for width in SHOWN
+        for name, curves in results.items()
+        for width in TABLE_WIDTHS
     ]
-    quote("score_variance", table(["score", *names], rows))
+    update_page("score_variance", table(["score", *names], rows))
 
 
 if __name__ == "__main__":

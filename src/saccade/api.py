@@ -1,4 +1,4 @@
-"""What Python users call: `load` a run, `train` one, and use it."""
+"""The Python interface: `train` a recipe, `load` a run, use it."""
 
 import math
 import time
@@ -26,10 +26,12 @@ from saccade.formats.engines import ENGINES, QUANTIZATIONS, EngineRequest, choos
 from saccade.metrics.translation import score
 from saccade.models.assemble import Model, is_cross_attention
 from saccade.notes import capture
-from saccade.recipe import Recipe, kind_of, recipe_of, sources_of, task_of
-from saccade.runs.folder import RunFolder, rows_of
+from saccade.recipe import Recipe, kind_of, recipe_of, sources_of
+from saccade.runs.evaluations import evaluation_rows, evaluation_split
+from saccade.runs.folder import RunFolder, load_split
 from saccade.runs.weights import load_weights
 from saccade.tasks.classification import Classification
+from saccade.tasks.evaluation import Evaluation
 from saccade.tasks.labeling import Labeling
 from saccade.tasks.losses import teacher_forced_hidden
 from saccade.tasks.tagging import Tagging
@@ -43,9 +45,9 @@ AnyTask = TypeVar("AnyTask", Translation, Tagging, Classification)
 
 
 def load(path: str | Path, checkpoint: str = "auto", *, engine: str = "torch", quantization: str = "float32") -> "Run":
-    """Open a trained run. `checkpoint`: auto, average, best, latest or step-N. `engine` is what translates: torch,
-    ctranslate2, onnx, or auto for the fastest that is installed and can run the model. CTranslate2 also knows the
-    `quantization` int8."""
+    """Open a trained run. `checkpoint`: auto, average, best, latest or step-N. `engine` computes translations: torch,
+    ctranslate2, onnx, or auto for the fastest that is installed and can run the model. `quantization` int8 needs
+    CTranslate2."""
     return Run(Path(path), checkpoint, engine, quantization)
 
 
@@ -56,11 +58,11 @@ def train(
     set: Mapping[str, Any] | None = None,  # noqa: A002 - the same word as on the command line
     report: Reporter | None = None,
 ) -> "Run":
-    """Train a recipe (its file, a nested dict, or a Recipe); calling it again goes on where it stopped."""
+    """Train a recipe: a file, a nested dict, or a Recipe. Calling it again resumes an interrupted training."""
     name = Path(recipe).stem if isinstance(recipe, (str, Path)) else "run"
     if isinstance(recipe, Recipe):
         if set:
-            raise ConfigError("set: a Recipe is whole already; give a file or nested dicts to change values")
+            raise ConfigError("set: cannot change the values of a Recipe; pass a file or a nested dict instead")
         config = recipe
     else:
         config = recipe_of({"extends": str(recipe)} if isinstance(recipe, (str, Path)) else recipe, set or {})
@@ -69,7 +71,7 @@ def train(
 
 
 class Run:
-    """A trained model with its codecs: raw text or numbers in, raw text or labels out."""
+    """A trained model with its codecs: raw text or numeric series in, raw text or labels out."""
 
     def __init__(
         self, path: Path, checkpoint: str = "auto", engine: str = "torch", quantization: str = QUANTIZATIONS[0]
@@ -88,10 +90,10 @@ class Run:
 
     @cached_property
     def task(self) -> Task:
-        return task_of(self.recipe)
+        return self.recipe.built_task
 
     def require(self, task: type[AnyTask]) -> AnyTask:
-        """The run's task, if it is this one; otherwise say what the run is good for."""
+        """The run's task, which must be of this class."""
         if not isinstance(self.task, task):
             command = self.task.command
             raise RunError(
@@ -102,15 +104,15 @@ class Run:
 
     @property
     def reads_frames(self) -> bool:
-        """Whether the run reads series of numbers, and not text."""
+        """Whether the inputs are numeric series; otherwise they are text."""
         return isinstance(self.codecs.source, Scaling)
 
     @cached_property
     def codecs(self) -> Codecs[Any, Any]:
-        found = self.folder.codecs(self.recipe)
-        if found is None:
+        codecs = self.folder.codecs(self.recipe)
+        if codecs is None:
             raise RunError(f"{self.folder.path}: has no tokenizer yet; train it first")
-        return found
+        return codecs
 
     @cached_property
     def model(self) -> Model:
@@ -121,7 +123,7 @@ class Run:
 
     @cached_property
     def engine(self) -> Engine:
-        """What translates here."""
+        """The engine that computes translations."""
         self.require(Translation)
         if self._engine == "torch":
             return self.on_torch
@@ -141,11 +143,11 @@ class Run:
         prefixes: Sequence[str] | None = None,
         first: int = 0,
     ) -> Iterator[list[Output]]:
-        """For each text, in order, its outputs with scores and pieces, best first."""
+        """For each text, in order, its outputs with scores and pieces, best first. See `Engine` for the parameters."""
         return in_order(self.engine.generate(texts, decode or self.recipe.decode, prefixes, first))
 
     def translate(self, texts: Sequence[str], *, beam: int | None = None) -> list[str]:
-        """The best translation of each text; `beam` overrides the recipe's search."""
+        """The best translation of each text. `beam` overrides the search of the recipe."""
         return [best[0].text for best in self.outputs(texts, self._with_beam(beam))]
 
     def _with_beam(self, beam: int | None) -> DecodeConfig:
@@ -153,13 +155,14 @@ class Run:
         return search_settings(self.recipe.decode, search | {"scores": False})
 
     def attention(self, text: str, target: str | None = None, *, beam: int | None = None) -> AttentionMaps:
-        """What every attention of the model looks at while it reads `text` and writes `target` (or its own choice)."""
-        if not self.task.writes:
-            raise RunError(f"{self.folder.path}: says labels; attention can be shown of runs that translate only")
+        """The attention weights of every layer and head, with `text` as the source and `target` (default: the model's
+        own translation) as the output."""
+        if not self.task.has_decoder:
+            raise RunError(f"{self.folder.path}: predicts labels; attention can be shown for translation runs only")
         source_ids = self.codecs.source.encode([text])[0]
         if target is None:
-            chosen = next(self.outputs([text], self._with_beam(beam)))[0]
-            target, target_ids = chosen.text, list(chosen.ids[:-1])  # the very pieces that were written
+            output = next(self.outputs([text], self._with_beam(beam)))[0]
+            target, target_ids = output.text, list(output.ids[:-1])  # encoding the text again could give other pieces
         else:
             target_ids = self.codecs.target.encode([target])[0]
         batch = Corpus([source_ids], [target_ids]).batch([0])
@@ -174,21 +177,21 @@ class Run:
         return AttentionMaps(text, target, {name: _map(name, w, axes) for name, w in weights.items()})
 
     def align(self, pairs: Sequence[tuple[str, str]], settings: AlignmentSettings | None = None) -> list[Links]:
-        """Which words of each source and target belong together, read from attention: the `reading` that was searched
-        for (`saccade align search`), or the usual one, if none is given. Words are what white space parts."""
+        """Word alignments of each pair, read from attention. `settings` default to those that `saccade align search`
+        found for this run, or else to the usual ones. Words are separated by white space."""
         links = dict(self.aligned(pairs, settings))
         return [links[row] for row in range(len(pairs))]
 
     def aligned(
         self, pairs: Sequence[tuple[str, str]], settings: AlignmentSettings | None = None
     ) -> Iterator[tuple[int, Links]]:
-        """The number of each pair and its links, as they are found."""
+        """The index of each pair with its links, in the order in which they are computed."""
         words = WordPairs.of(self.codecs, pairs)
         return align(self.model, words, settings or self.alignment_settings, self.recipe.decode.batch_tokens)
 
     @cached_property
     def alignment_settings(self) -> AlignmentSettings:
-        """How links are read from this run."""
+        """The settings by which `align` reads links from attention."""
         return self.folder.alignment_settings() or default_settings(self.model, self.require(Translation))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -205,41 +208,42 @@ class Run:
     # ── labels ──
 
     def tag(self, sequences: Sequence[str | Sequence[str] | np.ndarray]) -> list[list[str]]:
-        """A label for each step of each sequence: a list of words, words joined by spaces, or frames [T F]."""
+        """A label for each step of each sequence. A sequence is a list of words, a text of words separated by spaces,
+        or frames [T F]."""
         task = self.require(Tagging)
         steps = [self._source(sequence, f"sequence {number}") for number, sequence in enumerate(sequences, 1)]
-        return self._found(task, [_row(source, ("",) * len(source), place) for source, place in steps])
+        return self._predict(task, [_row(source, ("",) * len(source), location) for source, location in steps])
 
     def classify(self, items: Sequence[str | np.ndarray]) -> list[str]:
-        """The label of each text or series [T F]; "" where there is nothing to read."""
-        return [max(likely, key=likely.__getitem__, default="") for likely in self.probabilities(items)]
+        """The most probable label of each text or series [T F]; "" for an empty one."""
+        return [max(labels, key=labels.__getitem__, default="") for labels in self.probabilities(items)]
 
     def probabilities(self, items: Sequence[str | np.ndarray]) -> list[dict[str, float]]:
-        """Label → its probability, for each text or series; of nothing where there is nothing to read."""
+        """Label → probability for each text or series [T F]; an empty dict for an empty one."""
         task = self.require(Classification)
         sources = [self._source(item, f"item {number}") for number, item in enumerate(items, 1)]
-        rows = [_row(source, "", place) for source, place in sources]
-        found = task.probabilities(self.model, self.codecs, rows, *self._limits)
+        rows = [_row(source, "", location) for source, location in sources]
+        probabilities = task.probabilities(self.model, self.codecs, rows, *self._limits)
         names = self.codecs.target.names
-        return [dict(zip(names, map(float, each), strict=True)) if len(each) else {} for each in found]
+        return [dict(zip(names, map(float, p), strict=True)) if len(p) else {} for p in probabilities]
 
     @property
     def _limits(self) -> tuple[int, int]:
-        """How long a window and how large a batch may be."""
+        """The maximum length of a window, and the maximum number of tokens in a batch."""
         return self.recipe.data.longest, self.recipe.decode.batch_tokens
 
-    def _found(self, task: Labeling, rows: Sequence[Any]) -> list[list[str]]:
+    def _predict(self, task: Labeling, rows: Sequence[Any]) -> list[list[str]]:
         return task.predict(self.model, self.codecs, rows, *self._limits)
 
-    def _source(self, item: Any, place: str) -> tuple[Any, str]:
-        """What a row is made of: frames, words, or a text."""
+    def _source(self, item: Any, location: str) -> tuple[Any, str]:
+        """The source of a row (frames, words, or a text) and its location."""
         if self.reads_frames:
-            return as_frames(item, self.codecs.source.size, place), place
+            return as_frames(item, self.codecs.source.size, location), location
         if isinstance(item, str):
-            return (tuple(item.split()) if isinstance(self.task, Tagging) else item), place
+            return (tuple(item.split()) if isinstance(self.task, Tagging) else item), location
         if not isinstance(self.task, Tagging) or not all(isinstance(word, str) for word in item):
-            raise DataError(f"{place}: is not text, but the run was trained on text")
-        return tuple(item), place
+            raise DataError(f"{location}: is not text, but the run was trained on text")
+        return tuple(item), location
 
     # ── scores ──
 
@@ -250,12 +254,12 @@ class Run:
         decode: DecodeConfig | None = None,
         labels: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Scores on the recipe's test data, or on pairs of a source and what should be said of it. `labels` are those
-        whose rows count; all if left out."""
+        """Scores on the recipe's test data, or on pairs (source, reference or labels). With `labels`, accuracy and
+        macro F1 are computed over the rows that have one of these labels."""
         if isinstance(self.task, Labeling):
             return self._evaluate_labels(self.task, pairs, labels)
         if labels:
-            raise ConfigError("labels: a run that translates has none")
+            raise ConfigError("labels: this is a translation run; it has no labels")
         return self._evaluate_translation(self.test_pairs() if pairs is None else pairs, decode)
 
     def _evaluate_labels(
@@ -267,11 +271,11 @@ class Run:
         skip_bad = self.recipe.data.skip_bad and pairs is None
         rows = self.test_rows() if pairs is None else self._rows(pairs)
         known = task.drop_unknown_labels(rows, self.codecs, skip_bad)
-        judged = task.confusion(known, self._found(task, known))
-        counts = [facts["count"] for label, facts in judged.per_label().items() if not labels or label in labels]
-        return judged.plain() | {
-            "accuracy": judged.accuracy(labels),
-            "macro_f1": judged.macro_f1(labels),
+        confusion = task.confusion(known, self._predict(task, known))
+        counts = [facts["count"] for label, facts in confusion.per_label().items() if not labels or label in labels]
+        return confusion.plain() | {
+            "accuracy": confusion.accuracy(labels),
+            "macro_f1": confusion.macro_f1(labels),
             "over": list(labels),
             "count": sum(counts),
             "left_out": len(rows) - len(known),
@@ -281,17 +285,16 @@ class Run:
     def _rows(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
         rows = []
         for number, (item, labels) in enumerate(pairs, 1):
-            source, place = self._source(item, f"pair {number}")
-            steps = isinstance(self.task, Tagging)
-            rows.append(
-                _row(source, tuple(labels.split() if isinstance(labels, str) else labels) if steps else labels, place)
-            )
+            source, location = self._source(item, f"pair {number}")
+            if isinstance(self.task, Tagging):
+                labels = tuple(labels.split() if isinstance(labels, str) else labels)
+            rows.append(_row(source, labels, location))
         return rows
 
     def _evaluate_translation(self, pairs: Sequence[tuple[str, str]], decode: DecodeConfig | None) -> dict[str, Any]:
         began = time.monotonic()
-        found = self.engine.generate([source for source, _ in pairs], decode or self.recipe.decode)
-        best = [outputs[0] for outputs in in_order(track(found, len(pairs), "translating"))]
+        results = self.engine.generate([source for source, _ in pairs], decode or self.recipe.decode)
+        best = [outputs[0] for outputs in in_order(track(results, len(pairs), "translating"))]
         seconds = time.monotonic() - began
         scores = score([output.text for output in best], [reference for _, reference in pairs]).plain()
         rows = [Pair(source, reference, "") for source, reference in pairs]
@@ -304,30 +307,39 @@ class Run:
             "checkpoint": self.checkpoint.name,
         }
 
+    def evaluation(self) -> Evaluation:
+        """The evaluation that a report shows: on the test data, or on the development data if there is none."""
+        split, rows = evaluation_split(self.recipe), evaluation_rows(self.folder, self.recipe)
+        if isinstance(self.task, Labeling):
+            known = self.task.drop_unknown_labels(rows, self.codecs, self.recipe.data.skip_bad)
+            return self.task.evaluate(split, known, self._predict(self.task, known), self.codecs.source)
+        task = self.require(Translation)
+        results = self.engine.generate([row.source for row in rows], self.recipe.decode)
+        texts = [best[0].text for best in in_order(track(results, len(rows), "translating"))]
+        return task.evaluate(split, rows, texts, self.codecs.source)
+
     def test_rows(self) -> list[Any]:
         """The rows of the recipe's test data."""
         splits = sources_of(self.recipe)
         self.folder.check_same_data({"test": splits["test"]})
-        rows, _ = rows_of(splits, "test", self.recipe.data.skip_bad)
+        rows, _ = load_split(splits, "test", self.recipe.data.skip_bad)
         if not rows:
-            hint = (
-                "; give --src FILE and --ref FILE" if self.task.writes else "; name some, or call Run.evaluate(pairs)"
-            )
-            raise DataError(f"data.test: the recipe names no test text{hint}")
+            hint = "--src FILE and --ref FILE" if self.task.has_decoder else "a file, or call Run.evaluate(pairs)"
+            raise DataError(f"data.test: the recipe has no test data; give {hint}")
         check_rows(self.task, rows, "test")
         return list(rows)
 
     def test_pairs(self) -> list[tuple[str, str]]:
-        """The sources and references of the recipe's test text."""
+        """The sources and references of the recipe's test data."""
         self.require(Translation)
         return [(pair.source, pair.target) for pair in self.test_rows()]
 
 
-def _row(source: Any, target: Any, place: str) -> Any:
-    """A row as a source of data would give it."""
+def _row(source: Any, target: Any, location: str) -> Any:
+    """A row as a data source would yield it."""
     if isinstance(source, np.ndarray):
-        return Frames(source, target, place)
-    return Pair(source, target, place) if isinstance(source, str) else Tagged(source, target, place)
+        return Frames(source, target, location)
+    return Pair(source, target, location) if isinstance(source, str) else Tagged(source, target, location)
 
 
 def _axis(tokenizer: Tokenizer, ids: list[int]) -> Axis:
@@ -336,7 +348,7 @@ def _axis(tokenizer: Tokenizer, ids: list[int]) -> Axis:
 
 
 def _map(name: str, weights: np.ndarray, axes: dict[str, Axis]) -> AttentionMap:
-    """Which side is on which axis follows from where the attention stands."""
+    """The attention map of a module; its name tells which sequences are on the axes."""
     if name.startswith("encoder."):
         return AttentionMap(weights, axes["source"], axes["source"], "encoder")
     if is_cross_attention(name):

@@ -1,8 +1,8 @@
-"""TOML files → typed, frozen config. A slot of the config is filled by a Choice: a kind and its options.
+"""TOML files → typed, frozen config. A slot of the config holds a Choice: a kind and its options.
 
-The options of a kind are the keyword-only parameters of its class, so a part's signature is its schema.
-What remains of the signature is wiring (dim, causal, …), asked for by name and given by whoever builds it.
-A parameter such as `self_` is the key `self`: a trailing underscore only keeps Python content.
+The keyword-only parameters of a part's class are its options, so its signature is its schema. The positional ones are
+its wiring (dim, causal, …): values that the code which builds the part passes by name. A trailing underscore is not
+part of the config key: parameter `self_` is key `self`, which Python cannot use as a name.
 """
 
 import difflib
@@ -33,18 +33,19 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
-def nearest(word: str, words: Iterable[str]) -> str:
-    """The end of an error message: the likeliest name, or all of them."""
-    words = sorted(words)
-    best = difflib.get_close_matches(word, words, 1)
-    return f"; did you mean '{best[0]}'?" if best else f" (known: {', '.join(words) or 'none'})"
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: the most similar known name, or all of them."""
+    names = sorted(names)
+    best = difflib.get_close_matches(name, names, 1)
+    return f"; did you mean '{best[0]}'?" if best else f" (known: {', '.join(names) or 'none'})"
 
 
-# ── the typed side ────────────────────────────────────────────────────────────────────────────────
+# ── typed tables, slots and choices ───────────────────────────────────────────────────────────────
 
 
 class Config(BaseModel):
-    """A frozen table of the config. Unknown keys, wrong types and NaN are errors."""
+    """A frozen table of the config. Unknown keys, wrong types and NaN are errors. `owner` ends the message about an
+    unknown key."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", validate_default=True, allow_inf_nan=False)
     owner: ClassVar[str] = ""
@@ -61,20 +62,17 @@ class Config(BaseModel):
 
 
 def _errors(reasons: Mapping[tuple[str | int, ...], str]) -> ValidationError:
-    details = [
-        InitErrorDetails(type=PydanticCustomError("saccade", "{text}", {"text": text}), loc=place, input=None)
-        for place, text in reasons.items()
-    ]
+    details = [InitErrorDetails(type=_custom_error(text), loc=key, input=None) for key, text in reasons.items()]
     return ValidationError.from_exception_data("config", details)
 
 
-def _wrong(text: str) -> PydanticCustomError:
+def _custom_error(text: str) -> PydanticCustomError:
     return PydanticCustomError("saccade", "{text}", {"text": text})
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A named filling of a slot, with its options. `build` makes the part."""
+    """The value of a slot: a kind, its class or function, and its options. `build` makes the part."""
 
     kind: str
     part: Callable[..., Any]
@@ -85,7 +83,7 @@ class Choice:
 
 
 class Slot:
-    """Metadata of an annotation: `Annotated[Callable[..., Norm], Slot(NORMS)]`."""
+    """A field or parameter whose value is a Choice from a table: `Annotated[Callable[..., Norm], Slot(NORMS)]`."""
 
     def __init__(self, table: Mapping[str, Callable[..., Any]]):
         self.table = table
@@ -94,12 +92,13 @@ class Slot:
         return core_schema.no_info_plain_validator_function(self.fill)
 
     def kind_of(self, default: Any) -> str:
-        """The kind of a default, written in Python as a class of the table."""
+        """The kind of a default value, which is a Choice or an entry of the table."""
         if isinstance(default, Choice):
             return default.kind
         return next(kind for kind, part in self.table.items() if part is default)
 
     def fill(self, value: Any) -> Choice:
+        """The Choice for a value of the config: a kind, a table with a kind and options, or an entry of the table."""
         if isinstance(value, Choice):
             return value
         if callable(value):
@@ -107,12 +106,12 @@ class Slot:
         if isinstance(value, str):
             value = {"kind": value}
         if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-            raise _wrong(f"expected one of {', '.join(self.table)}, or a table with 'kind'; got {value!r}")
-        kind, given = value["kind"], {k: v for k, v in value.items() if k != "kind"}
+            raise _custom_error(f"expected one of {', '.join(self.table)}, or a table with 'kind'; got {value!r}")
+        kind, options = value["kind"], {k: v for k, v in value.items() if k != "kind"}
         if kind not in self.table:
-            raise _wrong(f"unknown kind '{kind}'" + nearest(kind, self.table))
-        options = schema(kind, self.table[kind]).model_validate(given)
-        return Choice(kind, self.table[kind], {name: getattr(options, name) for name in type(options).model_fields})
+            raise _custom_error(f"unknown kind '{kind}'" + nearest(kind, self.table))
+        checked = schema(kind, self.table[kind]).model_validate(options)
+        return Choice(kind, self.table[kind], {name: getattr(checked, name) for name in type(checked).model_fields})
 
 
 def _slot(field: FieldInfo) -> Slot | None:
@@ -120,7 +119,7 @@ def _slot(field: FieldInfo) -> Slot | None:
 
 
 def _with_kind(value: Any, field: FieldInfo) -> Any:
-    """`norm.eps = 1e-3` alone means the default kind with another option."""
+    """Add the default kind to a table of options without a kind, such as `norm.eps = 1e-3`."""
     slot = _slot(field)
     if slot and isinstance(value, dict) and "kind" not in value and not field.is_required():
         return {"kind": slot.kind_of(field.default)} | value
@@ -133,19 +132,19 @@ def _parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 @functools.cache
 def _options(part: Callable[..., Any]) -> dict[str, str]:
-    """Parameter → config key."""
+    """The options of a part: parameter → config key."""
     return {p.name: p.name.rstrip("_") for p in _parameters(part).values() if p.kind is p.KEYWORD_ONLY}
 
 
 @functools.cache
 def wiring(part: Callable[..., Any]) -> tuple[str, ...]:
-    """The names a part asks its site for."""
+    """The names of the values that a part needs from the code that builds it."""
     return tuple(p.name for p in _parameters(part).values() if p.kind is p.POSITIONAL_OR_KEYWORD)
 
 
 @functools.cache
 def schema(kind: str, part: Callable[..., Any]) -> type[Config]:
-    """The options of a part as a config, made from its signature."""
+    """The options of a part as a Config class, created from its signature."""
     init = part.__init__ if inspect.isclass(part) else part
     hints = typing.get_type_hints(init, include_extras=True)
     parameters = _parameters(part)
@@ -153,23 +152,24 @@ def schema(kind: str, part: Callable[..., Any]) -> type[Config]:
         key: (hints[p], ... if parameters[p].default is inspect.Parameter.empty else parameters[p].default)
         for p, key in _options(part).items()
     }
-    made = create_model(kind, __base__=Config, **fields)
-    made.owner = f" of '{kind}'"
-    return made
+    table = create_model(kind, __base__=Config, **fields)
+    table.owner = f" of '{kind}'"
+    return table
 
 
-def build(factory: Callable[..., _T], at: str, /, **site: Any) -> _T:
-    """Make a part: give it what it asks for of the site's wiring. A refusal is passed on with its key."""
+def build(factory: Callable[..., _T], key: str, /, **available: Any) -> _T:
+    """Build a part with those of the available wiring values that it takes. `key` is its config key, which is prepended
+    to the key of a BuildError."""
     part = factory.part if isinstance(factory, Choice) else factory
-    asked = wiring(part.func if isinstance(part, functools.partial) else part)
+    needed = wiring(part.func if isinstance(part, functools.partial) else part)
     try:
-        return factory(**{name: site[name] for name in asked if name in site})
-    except BuildError as refusal:
-        raise BuildError(refusal.reason, (at, *refusal.key)) from None
+        return factory(**{name: available[name] for name in needed if name in available})
+    except BuildError as error:
+        raise BuildError(error.reason, (key, *error.key)) from None
 
 
 def plain(value: Any) -> Any:
-    """What TOML and JSON can hold."""
+    """The value as dicts, lists and scalars, for TOML and JSON."""
     if isinstance(value, Config):
         return {name: plain(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, Choice):
@@ -180,18 +180,18 @@ def plain(value: Any) -> Any:
 
 
 def leaves(tree: Any, key: str = "") -> dict[str, Any]:
-    """Dotted key → value; arrays are values."""
+    """Flatten nested tables: dotted key → value. Arrays count as values."""
     if not isinstance(tree, dict):
         return {key: tree}
     return {k: v for name, sub in tree.items() for k, v in leaves(sub, f"{key}.{name}" if key else name).items()}
 
 
-# ── the layers: files below, flags above; every value knows where it comes from ─────────────────────
+# ── layers: files first, then flags; each value stores its origin ─────────────────────────────────
 
 
 @dataclass(frozen=True)
 class Given:
-    """A value and who gave it: a file or a flag."""
+    """A value with its origin: a file or a flag."""
 
     value: Any
     origin: str
@@ -208,7 +208,8 @@ def _values(tree: Any) -> Any:
 
 
 def merge(base: Any, over: Any) -> Any:
-    """Tables merge, arrays replace, and a new kind forgets the options of the old one."""
+    """Merge two layers: tables merge, other values of `over` replace those of `base`, and another kind discards the
+    options of the previous kind."""
     if isinstance(base, Given) and isinstance(base.value, str) and isinstance(over, dict):
         base = {"kind": base}
     if not (isinstance(base, dict) and isinstance(over, dict)):
@@ -220,23 +221,23 @@ def merge(base: Any, over: Any) -> Any:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A config, and for each dotted key that someone gave, who."""
+    """A config, and the origin of each dotted key that was set."""
 
     config: Any
     origins: dict[str, str]
 
 
-def resolve(root: type[Config], layers: Sequence[Any], spread: Callable[[Any], Any] = lambda tree: tree) -> Resolved:
-    """Spread what lies under several keys in each layer, merge the layers (the last wins), check everything."""
-    tree = functools.reduce(merge, map(spread, layers), {})
+def resolve(root: type[Config], layers: Sequence[Any], expand: Callable[[Any], Any] = lambda tree: tree) -> Resolved:
+    """Expand the shorthands of each layer, merge the layers (the last one wins) and validate the result."""
+    tree = functools.reduce(merge, map(expand, layers), {})
     try:
         config = root.model_validate(_values(tree))
     except ValidationError as error:
-        raise ConfigError("\n".join(_sentence(e) for e in error.errors())) from None
+        raise ConfigError("\n".join(_message(e) for e in error.errors())) from None
     return Resolved(config, {key: given.origin for key, given in leaves(tree).items()})
 
 
-EXPECTED = {
+EXPECTED = {  # by the type of the pydantic error
     "int_type": "expected a whole number",
     "int_from_float": "expected a whole number",
     "float_type": "expected a number",
@@ -250,7 +251,7 @@ EXPECTED = {
 }
 
 
-def _sentence(error: Any) -> str:
+def _message(error: Any) -> str:
     key = ".".join(map(str, error["loc"]))
     if error["type"] == "saccade":
         return f"{key}: {error['msg']}"
@@ -278,37 +279,34 @@ def _read_file(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        near = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-        hint = nearest(path.name, [*near, *preset_names()])
-        raise ConfigError(f"{path}: there is no such recipe or preset{hint}") from None
+        neighbors = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        hint = nearest(path.name, [*neighbors, *preset_names()])
+        raise ConfigError(f"{path}: no such recipe or preset{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as a recipe: {error}") from None
 
 
 def file_layers(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) -> list[Any]:
-    """The layers of a recipe (a path) or preset (a bare name), what it extends first."""
+    """The layers of a recipe (a path) or preset (a name): first those that it extends, then its own."""
     path = folder / name
     if name in preset_names():
-        origin, text = (
-            f"preset {name}",
-            (resources.files("saccade.presets") / f"{name}.toml").read_text("utf-8"),
-        )
+        origin, text = f"preset {name}", (resources.files("saccade.presets") / f"{name}.toml").read_text("utf-8")
     else:
         origin, text = str(path), _read_file(path)
     identity = origin if name in preset_names() else str(path.resolve())
     if identity in seen:
-        raise ConfigError(f"{origin}: extends itself by way of {' → '.join(seen)}")
+        raise ConfigError(f"{origin}: extends itself, through {' → '.join(seen)}")
     tree = _parse(text, origin)
     extends = tree.pop("extends", [])
-    below = [extends] if isinstance(extends, str) else extends
-    if not isinstance(below, list) or not all(isinstance(b, str) for b in below):
+    bases = [extends] if isinstance(extends, str) else extends
+    if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
         raise ConfigError(f"{origin}: extends: expected a name or an array of names, got {extends!r}")
-    layers = [layer for b in below for layer in file_layers(b, path.parent, (*seen, identity))]
+    layers = [layer for base in bases for layer in file_layers(base, path.parent, (*seen, identity))]
     return [*layers, _given(tree, origin)]
 
 
 def flag_layer(text: str) -> Any:
-    """`model.encoder.depth=6` → a layer. A value that is not TOML is taken as text."""
+    """The layer of a flag such as `model.encoder.depth=6`. A value that is not valid TOML is taken as a string."""
     key, equals, value = text.partition("=")
     names = key.strip().split(".")
     if not equals or not all(names):

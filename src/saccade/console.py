@@ -1,4 +1,4 @@
-"""Talking to people: always on stderr, in colour only where a terminal wants it."""
+"""Messages and progress for the user, on stderr."""
 
 import shutil
 import sys
@@ -12,16 +12,16 @@ from rich.progress import Progress
 
 _T = TypeVar("_T")
 
-PLAIN_PROGRESS_SECONDS = 10.0  # seconds between plain lines
+PLAIN_PROGRESS_SECONDS = 10.0  # between two progress lines where there is no terminal
 
 
 def console() -> Console:
-    """rich obeys NO_COLOR, TERM and pipes by itself."""
+    """A console on stderr. rich itself turns colors off for NO_COLOR, TERM=dumb and pipes."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def program() -> str:
-    """How the user called us, so that what we tell them to type works where they are."""
+    """The command as the user called it, so that suggested commands work in their shell."""
     called = Path(sys.argv[0])
     if called.name != "saccade":
         return f"{Path(sys.executable).name} -m saccade"
@@ -29,22 +29,23 @@ def program() -> str:
 
 
 def clock(seconds: float) -> str:
+    """A duration as m:ss or h:mm:ss."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 def track(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
-    """Pass items on and show how far we are: a bar on a terminal, else a line every few seconds."""
+    """Iterate and show progress: a bar on a terminal, otherwise a line every PLAIN_PROGRESS_SECONDS."""
     screen = console()
     if screen.is_terminal:
         with Progress(console=screen, transient=True) as bar:
             yield from bar.track(items, total=total, description=label)
         return
-    began = told = time.monotonic()
+    began = printed = time.monotonic()
     for count, item in enumerate(items, 1):
         yield item
         now = time.monotonic()
-        if now - told > PLAIN_PROGRESS_SECONDS and count < total:
+        if now - printed > PLAIN_PROGRESS_SECONDS and count < total:
             screen.print(f"{label}: {count:,} of {total:,}, {clock((now - began) / count * (total - count))} left")
-            told = now
+            printed = now

@@ -1,4 +1,4 @@
-"""The demo: the main job on text that needs no download. Dates of one language become dates of another."""
+"""`saccade demo`: train a small translation model on generated dates, without a download, and show its attention."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ DATES_CONSIDERED = 200
 
 
 def demo(from_: str, to: str, run: str) -> Run:
-    """Train, test on unseen dates, translate a few, show the attention, say what to type next."""
+    """Train, evaluate on held-out dates, translate a few of them, show the attention, and suggest the next commands."""
     folder = Path(run or ("runs/demo" if (from_, to) == ("en", "de") else f"runs/demo-{from_}-{to}"))
     flags = [
         f'data.{split}.{key}="{value}"'
@@ -31,20 +31,20 @@ def demo(from_: str, to: str, run: str) -> Run:
     def say(text: str = "") -> None:
         screen.print(Text(text))
 
-    figures = loaded.evaluate()
+    scores = loaded.evaluate()
     say(
-        f"\n{figures['exact_match']:.1f} % of {figures['sentences']:,} dates it has never seen are translated exactly\n"
+        f"\nexact match on {scores['sentences']:,} held-out dates: {scores['exact_match']:.1f} %\n"
     )
     sources = [source for source, _ in loaded.test_pairs()[:DATES_CONSIDERED]]
-    longest = max(sources, key=len)  # a whole date, with its weekday
+    longest = max(sources, key=len)  # a full date, with its weekday
     shown = [*sources[:DATES_TRANSLATED], longest]
     for source, output in zip(shown, loaded.translate(shown), strict=True):
         say(f"  {source} → {output}")
     maps = loaded.attention(longest)
-    say(f"\nwhere it looked (each row a word it wrote, each column a word it read): {maps.source} → {maps.target}\n")
+    say(f"\ncross-attention (rows: target words, columns: source words): {maps.source} → {maps.target}\n")
     screen.print(heat_map(maps.words().mean("cross"), width=min(screen.width, 100)))
     page = write_page([loaded.attention(source) for source in reversed(shown)], folder / "attention.html", "Dates")
-    say(f"\nThe run is {folder}, every head of every layer is in {page}: open it in a browser. Next:")
+    say(f"\nThe run is {folder}. Open {page} in a browser to see every head of every layer. Next:")
     say(f'  echo "{longest}" | {program()} translate {folder}')
     say(f'  {program()} view {folder} "{longest}" -o page.html')
     say(f"  {program()} evaluate {folder}")

@@ -1,24 +1,24 @@
-"""The errors a user can cause. Their text is the whole message: what, where, why, what to type next."""
+"""The errors that a user can cause. Their text is the whole message: where, what is wrong, and what to do."""
 
 
 class SaccadeError(Exception):
-    """A failure that the user can mend; the command line prints its text without a traceback."""
+    """An error that the user can fix; the command line prints its text without a traceback."""
 
 
 class ConfigError(SaccadeError):
-    """The config names something that does not exist, or asks for the impossible."""
+    """The config has an unknown name, a wrong value or a combination that cannot work."""
 
 
 class DataError(SaccadeError):
-    """A data file is missing, damaged or not what it says it is."""
+    """A data file is missing, damaged or in another format than expected."""
 
 
 class RunError(SaccadeError):
-    """A run directory cannot be used as asked."""
+    """A run folder cannot be used as requested."""
 
 
 class BuildError(ValueError):
-    """A part cannot be built with this wiring. Each builder it passes adds its part of the config key."""
+    """A part cannot be built with these options and this wiring. Each enclosing `build` prepends its config key."""
 
     def __init__(self, reason: str, key: tuple[str, ...] = ()):
         super().__init__(f"{'.'.join(key)}: {reason}" if key else reason)

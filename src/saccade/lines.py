@@ -1,6 +1,7 @@
-"""Lines of text and series of numbers in and out: UTF-8, ending at a newline only, `-` for stdin and stdout."""
+"""Read lines of text and numeric series, and write text. UTF-8; only `\\n` ends a line; `-` is stdin or stdout."""
 
 import gzip
+import io
 import queue
 import sys
 import threading
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-LINES_PER_GROUP = 2000  # lines translated together: enough to sort by length
+LINES_PER_GROUP = 2000  # lines decoded together: enough to sort them by length
 SERIES_PER_GROUP = 32
 
 
 def file_lines(name: str) -> Iterator[str]:
-    """The lines of a file (plain or .gz) or of stdin, as they are. Only what is not UTF-8 stops, with its place."""
+    """The lines of a file (plain or .gz) or of stdin, unchanged. DataError with file and line if one is not UTF-8."""
     if name == "-":
         yield from _decoded(sys.stdin.buffer, name)
         return
@@ -42,21 +43,22 @@ def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def grouped(name: str) -> Iterator[list[str]]:
-    """Lines in groups: what has come so far from stdin, so that a person at a pipe need not wait; many of a file."""
+    """Lines in groups of up to LINES_PER_GROUP. From stdin, a group is whatever has arrived, so that interactive input
+    is answered at once."""
     if name != "-":
         yield from in_groups(file_lines(name), LINES_PER_GROUP)
         return
-    waiting: queue.Queue[str | Exception | None] = queue.Queue(LINES_PER_GROUP)
-    threading.Thread(target=_pump, args=(waiting,), daemon=True).start()
+    pending: queue.Queue[str | Exception | None] = queue.Queue(LINES_PER_GROUP)
+    threading.Thread(target=_pump, args=(pending,), daemon=True).start()
     ended = False
     while not ended:
-        group, ended = _drain(waiting)
+        group, ended = _drain(pending)
         if group:
             yield group
 
 
 def in_groups(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
-    """As many together as there are, up to `size`."""
+    """Lists of `size` items; the last one may be shorter."""
     group: list[_T] = []
     for item in items:
         group.append(item)
@@ -67,21 +69,21 @@ def in_groups(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
         yield group
 
 
-def _pump(waiting: "queue.Queue[str | Exception | None]") -> None:
+def _pump(pending: "queue.Queue[str | Exception | None]") -> None:
     try:
         for line in file_lines("-"):
-            waiting.put(line)
-        waiting.put(None)
-    except Exception as error:  # handed over to the reader's thread
-        waiting.put(error)
+            pending.put(line)
+        pending.put(None)
+    except Exception as error:  # raised again in the thread that reads the queue
+        pending.put(error)
 
 
-def _drain(waiting: "queue.Queue[str | Exception | None]") -> tuple[list[str], bool]:
-    """Wait for one line, then take what is there; True at the end."""
+def _drain(pending: "queue.Queue[str | Exception | None]") -> tuple[list[str], bool]:
+    """Wait for one line, then take all that are available. The second value is True at the end of the input."""
     group: list[str] = []
     while len(group) < LINES_PER_GROUP:
         try:
-            item = waiting.get(block=not group)
+            item = pending.get(block=not group)
         except queue.Empty:
             break
         if isinstance(item, Exception):
@@ -93,8 +95,9 @@ def _drain(waiting: "queue.Queue[str | Exception | None]") -> tuple[list[str], b
 
 
 def series(name: str, width: int) -> "Iterator[tuple[str, np.ndarray]]":
-    """The series of an .npz file, or of text (plain, .gz or stdin): a frame a line, a blank line between two."""
-    from saccade.data.frames import as_frames, frame_of, npz_frames  # lines of text need no numbers
+    """The series of an .npz file or of text (plain, .gz or stdin) as (name, frames). In text, each line is a frame, and
+    a blank line separates two series."""
+    from saccade.data.frames import as_frames, frame_of, npz_frames  # imported here: text needs no NumPy
 
     if name.lower().endswith(".npz"):
         yield from npz_frames(Path(name), width)
@@ -112,9 +115,10 @@ def series(name: str, width: int) -> "Iterator[tuple[str, np.ndarray]]":
 
 @contextmanager
 def output(name: str) -> Iterator[TextIO]:
-    """A text stream that writes UTF-8 and bare newlines wherever it runs."""
+    """A text stream that writes UTF-8 and `\\n` on every platform."""
     if name == "-":
-        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         yield sys.stdout
         return
     with open(name, "w", encoding="utf-8", newline="\n") as file:

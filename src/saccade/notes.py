@@ -1,9 +1,14 @@
-"""What a part says beside its result. Results never read notes; whoever wants them listens.
+"""Notes: side outputs that parts record for listeners. The forward result never depends on them.
 
-Kinds of notes: `weights` (attention [B H T S]; noted only while someone listens, so the fused kernel is free the rest
-of the time), `loss` (a cost [B H T S] or [B 1 T 1] that is added to the task's) and `wager` (what a random choice was
-bet on, [B H T 2]: settled by the cost of what followed). `saccade.tasks.losses` hears the last two in every training,
-so a part that brings a loss along needs nobody to remember it.
+Kinds of notes, each a tensor with one entry per query position along axis 2:
+
+- `weights`: attention weights [B H T S], for `capture`. Attention computes them only while a listener is registered;
+  otherwise the fused kernel runs, which never forms them.
+- `loss`: an auxiliary loss [B H T S] or [B 1 T 1], added to the task's loss.
+- `sampled`: log-probability and entropy of a sampled action [B H T 2], for the REINFORCE loss of hard attention.
+
+`saccade.tasks.losses` listens for `loss` and `sampled` in every training step, so a part that needs an auxiliary loss
+works without any further setting in the recipe.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,55 +26,65 @@ Listener = Callable[[Tensor, Places], None]
 
 
 class Part(nn.Module):
-    """A module that can note things."""
+    """A module that can record notes."""
 
     _listeners: Mapping[str, Listener] = {}
 
     def has_listener(self, kind: str) -> bool:
+        """Whether notes of this kind are being recorded. Check it before computing an expensive note."""
         return kind in self._listeners
 
     def note(self, kind: str, value: Tensor, queries: Places) -> None:
-        """Say something about the places `queries`, along axis 2 of `value`."""
-        if hear := self._listeners.get(kind):
-            hear(value, queries)
+        """Pass `value` to the listener of this kind, if there is one. Axis 2 of `value` is the positions `queries`."""
+        if listener := self._listeners.get(kind):
+            listener(value, queries)
 
 
 class Notes:
-    """What was noted: by name of the part, by visit. The same places again are another visit (a shared block);
-    new places from the same part are a loop over time and are joined."""
+    """Recorded notes by part name and pass.
+
+    A part that is called step by step records new positions at each call; they are concatenated into one pass.
+    Positions that were already recorded start another pass (a block whose weights are shared by several layers).
+    """
 
     def __init__(self) -> None:
-        self._heard: dict[str, list[dict[int, Tensor]]] = {}
+        self._passes: dict[str, list[dict[int, Tensor]]] = {}
 
     def record(self, name: str, value: Tensor, queries: Places) -> None:
         first = int(queries.at[0, 0])
-        visits = self._heard.setdefault(name, [])
-        visit = next((v for v in visits if first not in v), None)
-        if visit is None:
-            visits.append({first: value})
+        passes = self._passes.setdefault(name, [])
+        current = next((pieces for pieces in passes if first not in pieces), None)
+        if current is None:
+            passes.append({first: value})
         else:
-            visit[first] = value
+            current[first] = value
 
     def maps(self) -> dict[str, Tensor]:
-        """Name (`…@1` for a second visit) → tensor, joined over time."""
+        """Part name (`name@1` for its second pass) → tensor, concatenated over positions."""
         return {
-            name if count == 0 else f"{name}@{count}": _joined(list(visit.values()))
-            for name, visits in self._heard.items()
-            for count, visit in enumerate(visits)
+            name if number == 0 else f"{name}@{number}": _concatenated(list(pieces.values()))
+            for name, passes in self._passes.items()
+            for number, pieces in enumerate(passes)
         }
 
 
-def _joined(pieces: list[Tensor]) -> Tensor:
-    """Along time; a step that could see fewer places saw nothing of the later ones."""
+def _concatenated(pieces: list[Tensor]) -> Tensor:
+    """Concatenate along axis 2. Earlier steps had fewer keys: their missing columns are zero."""
     if len({piece.shape[0] for piece in pieces}) > 1:
-        raise SaccadeError("rows left the batch while someone listened; capture a forced pass over the output instead")
+        raise SaccadeError(
+            "the batch size changed while notes were recorded (finished sentences leave the batch in search); "
+            "capture a teacher-forced pass over the output instead"
+        )
     widest = max(piece.shape[-1] for piece in pieces)
     return torch.cat([F.pad(piece, (0, widest - piece.shape[-1])) for piece in pieces], 2)
 
 
 @contextmanager
 def listen(model: nn.Module, kind: str) -> Iterator[Notes]:
-    """Hear one kind of note from every part of the model for the length of a block."""
+    """Record one kind of note from every part of the model inside the `with` block.
+
+    Nested blocks of the same kind do not share: only the innermost one records.
+    """
     notes = Notes()
     parts = [(name, part, part._listeners) for name, part in model.named_modules() if isinstance(part, Part)]
     for name, part, before in parts:
@@ -82,7 +97,7 @@ def listen(model: nn.Module, kind: str) -> Iterator[Notes]:
 
 
 class Captured(Mapping[str, Tensor]):
-    """Attention weights [B H T S] by the name of the attention, filled while the block runs."""
+    """Attention weights [B H T S] by module name; filled while the `capture` block runs."""
 
     def __init__(self, notes: Notes):
         self._notes = notes
@@ -99,6 +114,9 @@ class Captured(Mapping[str, Tensor]):
 
 @contextmanager
 def capture(model: nn.Module) -> Iterator[Captured]:
-    """`with capture(model) as maps:` every attention of the model by name, all layers and heads."""
+    """Capture the attention weights of every layer and head: `with capture(model) as maps: ...`.
+
+    While it is active attention runs without the fused kernel.
+    """
     with listen(model, "weights") as notes:
         yield Captured(notes)

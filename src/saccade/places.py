@@ -1,5 +1,7 @@
-"""What flows between layers: places, memory, and the state that decoding carries from step to step."""
+"""What layers pass to each other: `Places` (padding and positions), `Memory` (the encoder's output) and the decoder
+state that decoding carries from step to step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -11,15 +13,15 @@ from saccade.shapes import AttentionMask, Bool, Float, Int, Keep
 
 @dataclass(frozen=True)
 class Places:
-    """What is known of a sequence beside its vectors. Padding stands on the right."""
+    """The padding mask and the positions of a batch of sequences. Padding is on the right."""
 
     keep: Bool[Tensor, "B S"]  # False = padding
-    at: Int[Tensor, "B S"]  # the place of each vector in its sequence, from 0
-    padded: bool  # False: nothing is hidden, so no mask need be built
+    at: Int[Tensor, "B S"]  # the position of each vector in its sequence, from 0
+    padded: bool  # False: there is no padding, so no padding mask is needed
 
     @classmethod
     def of(cls, like: Tensor, keep: Keep | None, start: Int[Tensor, "B"] | None = None) -> "Places":
-        """The places of a batch of sequences [B T …] that begin at `start`."""
+        """The places of a batch of sequences [B T …] whose first positions are `start` (0 by default)."""
         rows, length = like.shape[0], like.shape[1]
         steps = torch.arange(length, device=like.device)
         at = steps.expand(rows, length) if start is None else start[:, None] + steps
@@ -28,11 +30,12 @@ class Places:
         return cls(keep, at, padded=True)
 
     def one(self, t: int) -> "Places":
-        """The place number t of each row."""
+        """Only index t of each row."""
         return Places(self.keep[:, t : t + 1], self.at[:, t : t + 1], self.padded)
 
     def last(self, count: int) -> "Places":
-        """The last `count` places up to here. A cache is contiguous and unpadded, so it stores no places."""
+        """The last `count` positions up to the current one: those of the entries in a key/value cache. A cache is
+        contiguous and unpadded, so it does not store its positions."""
         if count == self.at.shape[1]:
             return self
         at = self.at[:, -1:] - torch.arange(count - 1, -1, -1, device=self.at.device)
@@ -40,9 +43,10 @@ class Places:
 
 
 def attention_mask(queries: Places, keys: Places, causal: bool) -> AttentionMask | None:
-    """The one place where masks are made: True = may look. None when nothing is hidden."""
+    """The mask of an attention: True = the query may attend to the key. None if nothing is masked. All masks of the
+    package are made here."""
     visible = keys.keep[:, None, None] if keys.padded else None
-    if not causal or (queries.at.shape[1] == 1 and not keys.padded):  # one new place may see all that came before
+    if not causal or (queries.at.shape[1] == 1 and not keys.padded):  # a single new token attends to all before it
         return visible
     past = keys.at[:, None, None] <= queries.at[:, None, :, None]
     return past if visible is None else past & visible
@@ -50,7 +54,7 @@ def attention_mask(queries: Places, keys: Places, causal: bool) -> AttentionMask
 
 @dataclass(frozen=True)
 class Memory:
-    """What an encoder hands on: a state for each place, and one vector that sums all of it up."""
+    """The output of an encoder: a hidden state for each position, and one summary vector for each sequence."""
 
     states: Float[Tensor, "B S D"]
     places: Places
@@ -59,22 +63,42 @@ class Memory:
 
 @dataclass(frozen=True)
 class PerSentence:
-    """State that a memory gave: one row a sentence, however many hypotheses look at it."""
+    """State computed from the memory: one row per sentence, shared by all hypotheses of the sentence."""
 
     value: Any
 
 
 def select(state: Any, rows: Tensor, sentences: Tensor | None = None) -> Any:
-    """Search's whole knowledge of a state: hypotheses move to `rows`; sentences stay unless some are left out."""
+    """Reorder the rows of a decoder state: hypothesis i becomes hypothesis `rows[i]`. `sentences` are those that stay
+    in the batch (None: all of them); only they change what is stored per sentence."""
+
+    def select_sentences(fixed: PerSentence, path: "StatePath") -> PerSentence:
+        return fixed if sentences is None else PerSentence(select(fixed.value, sentences))
+
+    # index_select is several times as fast as tensor[rows]
+    return map_state(state, lambda tensor, path: tensor.index_select(0, rows), select_sentences)
+
+
+StatePath = tuple[str, ...]  # the keys that lead to an entry of a nested state
+
+
+def map_state(
+    state: Any,
+    on_tensor: Callable[[Tensor, StatePath], Any],
+    on_per_sentence: Callable[[PerSentence, StatePath], Any],
+    path: StatePath = (),
+) -> Any:
+    """A copy of a nested decoder state (dicts, tuples and dataclasses) in which each tensor and each `PerSentence` is
+    replaced by the result of its function. Anything else stays as it is."""
     if isinstance(state, PerSentence):
-        return state if sentences is None else PerSentence(select(state.value, sentences))
+        return on_per_sentence(state, path)
     if isinstance(state, Tensor):
-        return state.index_select(0, rows)  # several times as fast as state[rows]
+        return on_tensor(state, path)
     if isinstance(state, dict):
-        return {key: select(value, rows, sentences) for key, value in state.items()}
+        return {key: map_state(value, on_tensor, on_per_sentence, (*path, str(key))) for key, value in state.items()}
     if isinstance(state, tuple):
-        return tuple(select(value, rows, sentences) for value in state)
+        return tuple(map_state(value, on_tensor, on_per_sentence, (*path, str(i))) for i, value in enumerate(state))
     if is_dataclass(state) and not isinstance(state, type):
-        moved = {f.name: select(getattr(state, f.name), rows, sentences) for f in fields(state)}
-        return replace(state, **moved)
+        values = {field.name: getattr(state, field.name) for field in fields(state)}
+        return replace(state, **map_state(values, on_tensor, on_per_sentence, path))
     return state

@@ -1,7 +1,8 @@
-"""The whole experiment as one config: what a recipe says, what a run stores, what rebuilds a model."""
+"""The recipe: the config of a whole experiment. A run stores it, and its model is rebuilt from it."""
 
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +22,7 @@ from saccade.config import (
     python_layer,
     resolve,
 )
-from saccade.data.generated import SPLITS
+from saccade.data.sources.generated import SPLITS
 from saccade.data.sources import SOURCES, NoSource, rows
 from saccade.data.sources.rows import Frames, Source
 from saccade.data.tokenizers import SentencePieces, TokenizerSlot
@@ -32,52 +33,50 @@ from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
 from saccade.tasks import TASKS
-from saccade.tasks.task import Task
+from saccade.tasks.task import Metric, Task
 from saccade.tasks.translation import Translation
 
 SourceSlot = Annotated[Callable[..., Source], Slot(SOURCES)]
 
 
 class DataConfig(Config):
-    """Where text comes from and how it becomes ids. File names are taken in `folder`."""
+    """Where the data comes from, and how text becomes token ids. File names are relative to `folder`."""
 
     folder: str = "."
     train: SourceSlot = NoSource
     dev: SourceSlot = NoSource
     test: SourceSlot = NoSource
-    skip_bad: bool = False  # leave bad lines out and count them, instead of stopping
-    longest: Count = 256  # tokens on either side; longer rows are left out of training, series are cut
+    skip_bad: bool = False  # skip and count bad lines instead of stopping
+    longest: Count = 256  # tokens per side; longer texts are left out of training, longer series are cut
     tokenizer: TokenizerSlot = SentencePieces
     joint: bool = True  # one tokenizer for both sides
 
 
 class ValidationConfig(DecodeConfig):
-    """How outputs are searched for at a validation: fast, because it happens often."""
+    """Decode settings of validations: greedy by default, because validations are frequent."""
 
     search: SearchSlot = Greedy
 
 
 class TrainConfig(Config):
-    """How the model learns. `best_by` is a figure of the task's validation; auto: BLEU, or accuracy of labels."""
+    """How the model is trained."""
 
     updates: Count = 100_000
-    minutes: NotNegative = 0.0  # stop after so much training; 0 = no limit
-    batch_tokens: Count = 4096  # padded tokens of the longer side that are held at a time
-    update_tokens: Natural = 0  # batches are gathered to so many target tokens; 0 = each batch is an update
+    minutes: NotNegative = 0.0  # stop after so many minutes of training; 0 = no limit
+    batch_tokens: Count = 4096  # padded tokens of a batch, on its longer side
+    update_tokens: Natural = 0  # gradient accumulation: batches are gathered up to so many target tokens; 0 = off
     optimizer: OptimizerSlot = adamw
     schedule: ScheduleSlot = InverseRoot
-    clip: NotNegative = 1.0  # longest gradient; 0 = any
+    clip: NotNegative = 1.0  # maximum gradient norm; 0 = no clipping
     log_every: Count = 50  # updates
-    validate_every: Count = 500  # updates; a checkpoint follows each validation
+    validate_every: Count = 500  # updates; every validation is followed by a checkpoint
     validation: ValidationConfig = ValidationConfig()
-    best_by: Literal["auto", "loss", "bleu", "chrf", "exact_match", "accuracy", "macro_f1"] = "auto"
-    stop_at: NotNegative = 0.0  # stop when `best_by` reaches this; 0 = never
-    patience: Natural = 0  # stop after so many validations without a better one; 0 = never
-    keep: Count = 5  # checkpoints, beside the best
-    average: Natural = 0  # at the end, average the weights of so many last checkpoints; 0 = do not
-    ranks: Literal["replicated", "sharded"] = (
-        "replicated"  # what each of several has of the model: all of it, or a part
-    )
+    best_by: str = "auto"  # the metric that selects the best checkpoint; auto: BLEU, or accuracy for labels
+    stop_at: NotNegative = 0.0  # stop when `best_by` reaches this score; 0 = never
+    patience: Natural = 0  # early stopping after so many validations without a better score; 0 = never
+    keep: Count = 5  # checkpoints to keep, beside the best
+    average: Natural = 0  # average the weights of so many last checkpoints at the end of training; 0 = none
+    ranks: Literal["replicated", "sharded"] = "replicated"  # each rank holds the whole model, or a shard of it
 
 
 class Recipe(Config):
@@ -90,121 +89,124 @@ class Recipe(Config):
     train: TrainConfig = TrainConfig()
     decode: DecodeConfig = DecodeConfig()
 
+    @cached_property
+    def built_task(self) -> Task:
+        """The task with the options of the recipe."""
+        return build(self.task, "task")
+
+    @property
+    def best_metric(self) -> Metric:
+        """The metric that selects the best checkpoint."""
+        task, key = self.built_task, self.train.best_by
+        if key == "auto":
+            return task.best_metric
+        metric = next((metric for metric in task.metrics if metric.key == key), None)
+        if metric is None:
+            known = ", ".join(["auto", *(metric.key for metric in task.metrics)])
+            raise ConfigError(f"train.best_by: the task '{kind_of(self.task)}' has no metric '{key}' (known: {known})")
+        return metric
+
 
 def _spread(tree: Any) -> Any:
     return tree | {"model": spread_block(tree["model"])} if "model" in tree else tree
 
 
 def read_recipe(name: str, flags: Sequence[str] = ()) -> Resolved:
-    """A recipe's file or a preset's name, with `--set` flags on top."""
-    resolved = resolve(Recipe, [*file_layers(name), *map(flag_layer, flags)], _spread)
+    """The recipe in a file, or the preset of that name, with the values of `--set` flags on top."""
+    return resolve_recipe([*file_layers(name), *map(flag_layer, flags)])
+
+
+def resolve_recipe(layers: Sequence[Any]) -> Resolved:
+    """The recipe that layers of files and flags add up to; later layers win."""
+    resolved = resolve(Recipe, layers, _spread)
     check_buildable(resolved.config)
     return resolved
 
 
 def recipe_of(tree: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Recipe:
-    """A recipe written in Python as nested dicts, with changes on top; `extends` works here too."""
+    """A recipe given as nested dicts, with `changes` on top. `extends` works as in a file."""
     extends = tree.get("extends", [])
-    below = [layer for name in ([extends] if isinstance(extends, str) else extends) for layer in file_layers(name)]
+    base = [layer for name in ([extends] if isinstance(extends, str) else extends) for layer in file_layers(name)]
     own = {key: value for key, value in tree.items() if key != "extends"}
-    recipe = resolve(Recipe, [*below, python_layer(own), python_layer(changes or {})], _spread).config
-    check_buildable(recipe)
-    return recipe
+    return resolve_recipe([*base, python_layer(own), python_layer(changes or {})]).config
 
 
 def kind_of(choice: Any) -> str:
-    """The name of what fills a slot."""
+    """The name of the kind that a slot was given."""
     return choice.kind
 
 
 def part_of(choice: Any) -> Any:
+    """The class that a slot was given."""
     return choice.part
 
 
-def task_of(recipe: Recipe) -> Task:
-    return build(recipe.task, "task")
-
-
-def best_by(recipe: Recipe) -> str:
-    """The figure that finds the best checkpoint."""
-    return task_of(recipe).best_figure if recipe.train.best_by == "auto" else recipe.train.best_by
-
-
 def check_buildable(recipe: Recipe) -> None:
-    """Build everything once without memory, so that the impossible is refused before any work."""
+    """Build everything once on the meta device, so that an impossible config is refused before any work."""
     try:
-        task = task_of(recipe)
+        task = recipe.built_task
         build(recipe.decode.search, "decode.search")
         build(recipe.train.validation.search, "train.validation.search")
         build(recipe.data.tokenizer, "data.tokenizer")
         build(recipe.train.schedule, "train.schedule", updates=recipe.train.updates)
         sources_of(recipe)
-    except BuildError as refusal:
-        raise ConfigError(str(refusal)) from None
+    except BuildError as error:
+        raise ConfigError(str(error)) from None
     _check_task(recipe, task)
-    if recipe.train.batch_tokens < recipe.data.longest + task.collate.extra_tokens:
+    longest, extra = recipe.data.longest, task.collate.extra_tokens
+    if recipe.train.batch_tokens < longest + extra:
         raise ConfigError(
-            f"train.batch_tokens: {recipe.train.batch_tokens} cannot hold a sentence of data.longest = "
-            f"{recipe.data.longest} tokens{' and its end' if task.collate.extra_tokens else ''}; raise the one or "
-            "lower the other"
+            f"train.batch_tokens: {recipe.train.batch_tokens} is less than the longest sentence, data.longest = "
+            f"{longest} tokens{' and the end symbol' if extra else ''}; raise train.batch_tokens or lower data.longest"
         )
     frames = row_types(part_of(recipe.data.train)) == {Frames}
     with torch.device("meta"):
-        model = assemble(recipe.model, 8, 8, frames=frames, writes=task.writes)
+        model = assemble(recipe.model, 8, 8, frames=frames, has_decoder=task.has_decoder)
     if isinstance(task, Translation):
         _check_guide(task, model)
     for name, side in (("encoder", model.encoder), ("decoder", model.decoder)):
-        if (
-            side is not None
-            and side.longest is not None
-            and side.longest < recipe.data.longest + task.collate.extra_tokens
-        ):
+        if side is not None and side.longest is not None and side.longest < longest + extra:
             raise ConfigError(
-                f"model.{name}.position.longest: {side.longest} places cannot hold data.longest = "
-                f"{recipe.data.longest} tokens{' and the symbol beside them' if task.collate.extra_tokens else ''}; "
-                "raise the one or lower the other"
+                f"model.{name}.position.longest: {side.longest} positions cannot hold data.longest = {longest} tokens"
+                f"{' and the start or end symbol' if extra else ''}; raise it or lower data.longest"
             )
 
 
 def _check_guide(task: Translation, model: Model) -> None:
     try:
         task.check(model)
-    except BuildError as refusal:
-        raise ConfigError(f"{'.'.join(('task', *refusal.key))}: {refusal.reason}") from None
+    except BuildError as error:
+        raise ConfigError(f"{'.'.join(('task', *error.key))}: {error.reason}") from None
 
 
 def _check_task(recipe: Recipe, task: Task) -> None:
-    """What must go together with the task."""
-    if task.writes and recipe.model.shared_embeddings and not recipe.data.joint:
+    """Check the settings that depend on the task."""
+    if task.has_decoder and recipe.model.shared_embeddings and not recipe.data.joint:
         raise ConfigError(
             "model.shared_embeddings: needs one vocabulary for both languages, but data.joint is false; set "
             "data.joint=true or model.shared_embeddings=false"
         )
-    kind = kind_of(recipe.task)
-    if best_by(recipe) not in task.figures:
-        raise ConfigError(
-            f"train.best_by: the task '{kind}' has no figure '{recipe.train.best_by}' "
-            f"(known: auto, {', '.join(task.figures)})"
-        )
+    _ = recipe.best_metric  # refuses a metric that the task does not have
     fitting = {name: part for name, part in SOURCES.items() if part is NoSource or row_types(part) & {*task.rows}}
     for split in SPLITS:
         source = getattr(recipe.data, split)
         if source.kind not in fitting:
+            known = ", ".join(name for name, part in fitting.items() if part is not NoSource)
             raise ConfigError(
-                f"data.{split}: the task '{kind}' needs {task.expects}, which '{source.kind}' does not give "
-                f"(known: {', '.join(name for name, part in fitting.items() if part is not NoSource)})"
+                f"data.{split}: the task '{kind_of(recipe.task)}' needs {task.expects}, which the source "
+                f"'{source.kind}' does not provide (known: {known})"
             )
 
 
 def row_types(source: type) -> set[type]:
-    """The types of rows a source gives: its `rows` says so."""
-    found = typing.get_type_hints(source.rows, localns=vars(rows)).get("return", Iterator[rows.Row])
-    inner = {kind for argument in typing.get_args(found) for kind in typing.get_args(argument) or (argument,)}
-    return inner & {*typing.get_args(rows.Row)}
+    """The row types that a source yields, from the annotation of its `rows` method."""
+    annotation = typing.get_type_hints(source.rows, localns=vars(rows)).get("return", Iterator[rows.Row])
+    types = {kind for argument in typing.get_args(annotation) for kind in typing.get_args(argument) or (argument,)}
+    return types & {*typing.get_args(rows.Row)}
 
 
 def sources_of(recipe: Recipe) -> dict[str, Source]:
-    """The sources of each split, built and ready to read."""
+    """Split name → its source, ready to read."""
     return {split: _source(recipe, split) for split in SPLITS}
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.checks import shaken
+from contracts.checks.common import perturbed
 from saccade import api
 from saccade.align import attention
 from saccade.align.attention import (
@@ -121,7 +121,7 @@ CODECS = Codecs(TOKENS, TOKENS)
 
 def model_of(sides: dict[str, Any]) -> Model:
     config = recipe_of({"model": {"dim": 16} | sides})
-    return shaken(assemble(config.model, TOKENS.size, TOKENS.size)).eval()
+    return perturbed(assemble(config.model, TOKENS.size, TOKENS.size)).eval()
 
 
 @pytest.mark.parametrize("name", MODELS)

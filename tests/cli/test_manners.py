@@ -36,28 +36,32 @@ WITHOUT_TORCH = {
     "an unknown option": (["train", "r.toml", "--dry-rum"], 2, "--dry-run"),
     "a missing argument": (["train"], 2, "RECIPE"),
     "a word for a number": (["translate", "r", "--beam", "wide"], 2, "wide"),
-    "a missing file": (["translate", "r", "no/such/file"], 2, "no/such/file: there is no such file"),
+    "a missing file": (["translate", "r", "no/such/file"], 2, "no/such/file: no such file"),
     "evaluate with nothing": (["evaluate"], 2, "either a RUN, or --hyp FILE and --ref FILE"),
     "evaluate with too much": (["evaluate", "r", "--hyp", "h", "--ref", "f"], 2, "either a RUN"),
     "evaluate with half": (["evaluate", "r", "--src", "s"], 2, "go together"),
-    "evaluate with a missing file": (["evaluate", "--hyp", "nope", "--ref", "nope"], 2, "nope: there is no such file"),
+    "evaluate with a missing file": (["evaluate", "--hyp", "nope", "--ref", "nope"], 2, "nope: no such file"),
     "sampling without --sample": (["translate", "r", "--top-k", "3"], 2, "--top-k needs --sample"),
-    "a sampled beam": (["translate", "r", "--sample", "--beam", "3"], 2, "--sample draws one output a line"),
+    "a sampled beam": (["translate", "r", "--sample", "--beam", "3"], 2, "--sample draws one output per line"),
     "several lines for one": (["translate", "r", "--best", "3"], 2, "add --json"),
-    "two kinds of prefix": (["translate", "r", "--prefix", "a", "--prefixes", "f"], 2, "do not go together"),
-    "a missing recipe": (["train", "nope.toml"], 2, "nope.toml: there is no such recipe or preset"),
+    "two kinds of prefix": (
+        ["translate", "r", "--prefix", "a", "--prefixes", "f"],
+        2,
+        "--prefix and --prefixes cannot be combined",
+    ),
+    "a missing recipe": (["train", "nope.toml"], 2, "nope.toml: no such recipe or preset"),
     "a flag without a value": (["train", "demo", "--set", "train.updates"], 2, "expected KEY=VALUE"),
     "a folder that is no run": (["translate", "nowhere"], 2, "nowhere: is not a run"),
     "view without a sentence": (["view", "r"], 2, "view needs a sentence"),
     "align --help": (["align", "--help"], 0, "--symmetrise"),
     "align with half": (["align", "r", "--src", "f"], 2, "--tgt"),
-    "align of a missing file": (["align", "score", "--gold", "nope", "--system", "nope"], 2, "nope: there is no such"),
+    "align of a missing file": (["align", "score", "--gold", "nope", "--system", "nope"], 2, "nope: no such file"),
     "report --help": (["report", "--help"], 0, "--quick"),
     "serve --help": (["serve", "--help"], 0, "--port"),
     "serve without a run": (["serve"], 2, "saccade serve RUN"),
     "serve of what is no run": (["serve", "nowhere"], 2, "nowhere: is not a run"),
-    "view of a missing file": (["view", "r", "--file", "nope"], 2, "nope: there is no such file"),
-    "view of two with one target": (["view", "r", "a", "b", "--target", "c"], 2, "--target belongs to one sentence"),
+    "view of a missing file": (["view", "r", "--file", "nope"], 2, "nope: no such file"),
+    "view of two with one target": (["view", "r", "a", "b", "--target", "c"], 2, "--target needs exactly one sentence"),
 }
 
 ASK_ALL = """
@@ -305,7 +309,7 @@ def test_a_recipe_that_extends_itself_is_named(call: Call, tmp_path: Path):
         (tmp_path / f"{one}.toml").write_text(f'extends = "{other}.toml"\n', "utf-8")
     said = call("config", "show", tmp_path / "a.toml")
     assert said.code == 2
-    assert f"{tmp_path / 'a.toml'}: extends itself by way of " in said.err
+    assert f"{tmp_path / 'a.toml'}: extends itself, through " in said.err
     assert "c.toml" in said.err
 
 
@@ -318,7 +322,7 @@ def test_a_recipe_that_extends_itself_by_another_name_is_named(call: Call, tmp_p
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('extends = "transformer-tny"\n', "there is no such recipe or preset; did you mean 'transformer-tiny'?"),
+        ('extends = "transformer-tny"\n', "no such recipe or preset; did you mean 'transformer-tiny'?"),
         ("extends = 3\n", "extends: expected a name or an array of names, got 3"),
         ("seed = \n", "not valid TOML"),
         ("seed = 1\nseed = 2\n", "not valid TOML"),
@@ -336,7 +340,7 @@ def test_a_recipe_is_refused_in_words_that_says(text: str, words: str, call: Cal
 def test_a_missing_recipe_is_answered_with_the_nearest(call: Call, tmp_path: Path, recipe: Path):
     said = call("train", recipe.with_name("tinny.toml"))
     assert said.code == 2
-    assert "there is no such recipe or preset; did you mean 'tiny.toml'?" in said.err
+    assert "no such recipe or preset; did you mean 'tiny.toml'?" in said.err
     (tmp_path / "r.toml").write_bytes(b"\xff")
     assert "cannot be read as a recipe" in call("train", tmp_path / "r.toml").err
     assert "cannot be read as a recipe" in call("train", tmp_path).err
@@ -619,7 +623,7 @@ def test_a_folder_that_is_no_run_is_answered_with_those_beside_it(call: Call, ru
     said = call("translate", run.with_name("tinny"), stdin=b"a\n")
     assert (said.code, said.out) == (2, "")
     assert "is not a run" in said.err
-    assert "tiny" in said.err.partition("runs beside it")[2]
+    assert "tiny" in said.err.partition("(runs in ")[2]
 
 
 def test_an_unknown_checkpoint_is_answered_with_those_there_are(call: Call, run: Path):
@@ -655,7 +659,7 @@ def test_two_files_of_unequal_length_are_refused(call: Call, run: Path, tmp_path
     (tmp_path / "three").write_text("a\nb\nc\n", "utf-8")
     said = call("evaluate", "--hyp", tmp_path / "two", "--ref", tmp_path / "three")
     assert (said.code, said.out) == (1, "")
-    assert "2 translations cannot be scored by 3 references" in said.err
+    assert "there are 2 translations but 3 references" in said.err
     said = call("evaluate", run, "--src", tmp_path / "three", "--ref", tmp_path / "two")
     assert (said.code, said.out) == (1, "")
     assert f"{tmp_path}/three has 3 lines but {tmp_path}/two has 2" in said.err

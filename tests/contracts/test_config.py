@@ -1,4 +1,4 @@
-"""Every kind can be built from a recipe and by hand, says all of its options in TOML, and asks for what it is given."""
+"""Every kind of every slot can be built, its wiring matches its site, and TOML holds all of its options."""
 
 import inspect
 import sys
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from contracts import checks
+from contracts.checks.config import check_toml, check_wiring
 from contracts.variants import VARIANTS, Variant, every_choice, options
 from saccade import api
 from saccade.config import Slot, build, python_layer, resolve, to_toml
@@ -44,20 +44,23 @@ from saccade.recipe import TASKS
 from saccade.tasks.guides import GUIDES
 from saccade.training.progress import Silent
 
-WIDTH = 24  # the default of eight heads divides it
+WIDTH = 24  # a multiple of 8, the default number of heads
 DATA = Path(__file__).parent
 
 ATTENTION = {"dim": WIDTH, "causal": False, "cross": True, "dropout": 0.1}
 
-# For each slot, by the key at which it is built: its table, and the wiring that its site gives. Where one key has two
-# tables, a word in brackets tells them apart.
+# Config key of a slot → its table and the wiring that its site passes. A key with two tables occurs twice, the second
+# time with a note in parentheses.
 SITES: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
-    "encoder": (ENCODERS, {"vocabulary": 13, "frames": 0, "dim": WIDTH, "dropouts": Dropouts()}),
-    "decoder": (DECODERS, {"vocabulary": 13, "dim": WIDTH, "dropouts": Dropouts(), "causal": True, "reads": True}),
-    "embedding": (EMBEDDINGS, {"vocabulary": 13, "frames": 3, "dim": WIDTH}),
+    "encoder": (ENCODERS, {"vocabulary": 13, "frame_width": 0, "dim": WIDTH, "dropouts": Dropouts()}),
+    "decoder": (
+        DECODERS,
+        {"vocabulary": 13, "dim": WIDTH, "dropouts": Dropouts(), "causal": True, "cross_attention": True},
+    ),
+    "embedding": (EMBEDDINGS, {"vocabulary": 13, "frame_width": 3, "dim": WIDTH}),
     "position": (POSITIONS, {"dim": WIDTH}),
     "stack": (STACKS, {"dim": WIDTH, "depth": 2}),
-    "block": (BLOCKS, {"dim": WIDTH, "causal": True, "reads": True, "dropouts": Dropouts()}),
+    "block": (BLOCKS, {"dim": WIDTH, "causal": True, "cross_attention": True, "dropouts": Dropouts()}),
     "self": (MIXERS, ATTENTION | {"causal": True, "cross": False}),
     "cross": (MIXERS, ATTENTION),
     "cross (recurrent)": (CONTEXTS, ATTENTION),
@@ -81,60 +84,60 @@ SITES: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "decode.search": (SEARCHES, {}),
     "train.validation.search": (SEARCHES, {}),
 }
-# An encoder may be a decoder's class, which asks whether it is causal and reads: no answer means no. A decoder may be
-# an encoder's, which asks for the width of frames: a decoder reads none.
-LEFT_OUT = {"encoder": {"causal", "reads"}, "decoder": {"frames"}}
-# Wiring that has a default, because there is something else to give instead; by hand one of the two is needed.
+# Wiring that a kind may have although its site does not pass it, because it has a default: a class that also serves as
+# decoder has `causal` and `cross_attention`, one that also serves as encoder has `frame_width`.
+NOT_PASSED = {"encoder": {"causal", "cross_attention"}, "decoder": {"frame_width"}}
+# Wiring with a default of which a caller needs one or the other, such as `vocabulary` or `frame_width`.
 ONE_OF = {"encoder": {"vocabulary"}, "decoder": {"vocabulary"}, "head": {"tied_weight"}}
 
-MEMBERS = [(at, kind) for at, (table, _) in SITES.items() for kind in table]
-every_member = pytest.mark.parametrize(("at", "kind"), MEMBERS, ids=[f"{at}={kind}" for at, kind in MEMBERS])
+KINDS = [(key, kind) for key, (table, _) in SITES.items() for kind in table]
+every_kind = pytest.mark.parametrize(("key", "kind"), KINDS, ids=[f"{key}={kind}" for key, kind in KINDS])
 
 
-def needed(table: Mapping[str, Callable[..., Any]], kind: str) -> dict[str, Any]:
-    """Something for each option that has no default: the names of files."""
+def required_options(table: Mapping[str, Callable[..., Any]], kind: str) -> dict[str, Any]:
+    """A value for each option that has no default; all of these are file names."""
     return {name: "name" for name, field in options(table, kind).items() if field.is_required()}
 
 
-@every_member
-def test_it_builds_by_default_from_a_recipe_and_by_hand(at: str, kind: str) -> None:
-    table, site = SITES[at]
+@every_kind
+def test_kind_builds_with_defaults_from_recipe_and_in_code(key: str, kind: str) -> None:
+    table, site = SITES[key]
     part = table[kind]
     required = [
         p.name
         for p in inspect.signature(part).parameters.values()
-        if p.kind is p.POSITIONAL_OR_KEYWORD and (p.default is p.empty or p.name in ONE_OF.get(at, ()))
+        if p.kind is p.POSITIONAL_OR_KEYWORD and (p.default is p.empty or p.name in ONE_OF.get(key, ()))
     ]
-    chosen = build(Slot(table).fill({"kind": kind, **needed(table, kind)}), at, **site)
-    by_hand = part(**{name: site[name] for name in required}, **needed(table, kind))
-    assert type(chosen) is type(by_hand)
+    from_recipe = build(Slot(table).fill({"kind": kind, **required_options(table, kind)}), key, **site)
+    in_code = part(**{name: site[name] for name in required}, **required_options(table, kind))
+    assert type(from_recipe) is type(in_code)
 
 
-@every_member
-def test_it_asks_only_for_wiring_that_its_site_gives(at: str, kind: str) -> None:
-    table, site = SITES[at]
-    checks.check_wiring(table[kind], {*site, *LEFT_OUT.get(at, ())})
+@every_kind
+def test_site_passes_all_wiring_of_kind(key: str, kind: str) -> None:
+    table, site = SITES[key]
+    check_wiring(table[kind], {*site, *NOT_PASSED.get(key, ())})
 
 
-def test_the_listed_wiring_is_what_the_sites_give(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The list above would rot; trainings of one update build something at each site, and this one looks on."""
-    seen: dict[str, set[str]] = {}
+def test_listed_wiring_is_what_sites_pass(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two short trainings and a model for series build something at each site; `build` records what it is passed."""
+    passed: dict[str, set[str]] = {}
 
-    def spy(factory: Callable[..., Any], at: str, /, **site: Any) -> Any:
-        seen.setdefault(at, set()).update(site)
-        return build(factory, at, **site)
+    def recording_build(factory: Callable[..., Any], key: str, /, **site: Any) -> Any:
+        passed.setdefault(key, set()).update(site)
+        return build(factory, key, **site)
 
     for name, module in list(sys.modules.items()):
         if name.startswith("saccade.") and getattr(module, "build", None) is build:
-            monkeypatch.setattr(module, "build", spy)
+            monkeypatch.setattr(module, "build", recording_build)
     for kind in ("stacked", "recurrent"):
         api.train(small_recipe(kind), tmp_path / kind, report=Silent())
     series = {"dim": WIDTH, "head": "linear", "encoder": {"kind": "recurrent", "embedding": "series"}}
-    assemble(resolve(ModelConfig, [python_layer(series)]).config, 3, 5, frames=True, writes=False)
+    assemble(resolve(ModelConfig, [python_layer(series)]).config, 3, 5, frames=True, has_decoder=False)
     listed: dict[str, set[str]] = {}
-    for at, (_, site) in SITES.items():
-        listed.setdefault(at.partition(" ")[0], set()).update(site)
-    assert seen == listed
+    for key, (_, site) in SITES.items():
+        listed.setdefault(key.partition(" ")[0], set()).update(site)
+    assert passed == listed
 
 
 def small_recipe(kind: str) -> dict[str, Any]:
@@ -146,57 +149,57 @@ def small_recipe(kind: str) -> dict[str, Any]:
     }
 
 
-CHOICES = [(at, label, tree) for at, (table, _) in SITES.items() for label, tree in every_choice(table)]
+CHOICES = [(key, label, tree) for key, (table, _) in SITES.items() for label, tree in every_choice(table)]
 
 
 @pytest.mark.parametrize(
-    ("at", "tree"), [(at, tree) for at, _, tree in CHOICES], ids=[f"{at}={label}" for at, label, _ in CHOICES]
+    ("key", "tree"), [(key, tree) for key, _, tree in CHOICES], ids=[f"{key}={label}" for key, label, _ in CHOICES]
 )
-def test_its_options_come_back_from_toml(at: str, tree: dict[str, Any]) -> None:
-    table, _ = SITES[at]
-    checks.check_toml(table, tree | needed(table, tree["kind"]))
+def test_toml_holds_all_options_of_choice(key: str, tree: dict[str, Any]) -> None:
+    table, _ = SITES[key]
+    check_toml(table, tree | required_options(table, tree["kind"]))
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_a_model_is_rebuilt_from_its_toml(variant: Variant) -> None:
+def test_model_config_survives_toml(variant: Variant) -> None:
     written = to_toml(variant.config)
     assert resolve(ModelConfig, [python_layer(tomllib.loads(written))]).config == variant.config
 
 
-# ── refusals ──────────────────────────────────────────────────────────────────────────────────────
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────
 
 RECURRENT = {"kind": "recurrent"}
-REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
+INVALID_MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "an odd width": ({"dim": 7, "encoder": RECURRENT, "decoder": RECURRENT}, "model.encoder.cell.bidirectional"),
-    "a cost without a count": (
+    "a coverage loss without coverage": (
         {"decoder": RECURRENT | {"cross": {"coverage_loss": 0.5}}},
         "model.decoder.cross.coverage_loss",
     ),
-    "heads that do not divide": (
+    "heads that do not divide the width": (
         {"decoder": RECURRENT | {"cross": {"kind": "multi_head", "heads": 7}}},
         "model.decoder.cross",
     ),
-    "a decoder of frames": (
+    "a series embedding in the decoder": (
         {"shared_embeddings": False, "decoder": {"embedding": "series"}},
         "model.decoder.embedding",
     ),
-    "a recurrent decoder of frames": (
+    "a series embedding in a recurrent decoder": (
         {"shared_embeddings": False, "decoder": RECURRENT | {"embedding": "series"}},
         "model.decoder.embedding",
     ),
-    "two embeddings that are one": (
+    "shared embeddings with different options": (
         {"encoder": RECURRENT | {"embedding": {"scaled": False}}, "decoder": RECURRENT},
         "model.shared_embeddings",
     ),
 }
 
 
-@pytest.mark.parametrize(("tree", "key"), [pytest.param(*case, id=label) for label, case in REFUSALS.items()])
-def test_what_cannot_be_built_is_refused_by_the_name_of_its_key(tree: dict[str, Any], key: str) -> None:
+@pytest.mark.parametrize(("tree", "key"), [pytest.param(*case, id=label) for label, case in INVALID_MODELS.items()])
+def test_error_of_model_that_cannot_be_built_names_config_key(tree: dict[str, Any], key: str) -> None:
     config = resolve(ModelConfig, [python_layer({"dim": WIDTH} | tree)]).config
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as raised:
         assemble(config, 13, 13)
-    assert str(refused.value).startswith(f"{key}: ")
+    assert str(raised.value).startswith(f"{key}: ")
 
 
 @pytest.mark.parametrize(
@@ -220,7 +223,7 @@ def test_what_cannot_be_built_is_refused_by_the_name_of_its_key(tree: dict[str, 
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_wrong_value_is_refused_by_the_name_of_its_key(tree: dict[str, Any], key: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_error_of_invalid_value_names_config_key(tree: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError) as raised:
         resolve(ModelConfig, [python_layer(tree)])
-    assert str(refused.value).startswith(f"{key}: ")
+    assert str(raised.value).startswith(f"{key}: ")

@@ -1,4 +1,4 @@
-"""Every way to fill every slot, read off the tables: a new member is tested without a new line."""
+"""Model configs for every choice of every slot, generated from the tables: a new kind needs no new test."""
 
 import itertools
 import random
@@ -14,17 +14,11 @@ from saccade.config import Slot, python_layer, resolve, schema
 from saccade.errors import ConfigError
 from saccade.models.assemble import Model, ModelConfig, assemble
 
-B, T, S, D, V = 3, 7, 5, 22, 13  # primes, and twice a prime where two heads must fit: no two axes can be swapped
+B, T, S, D, V = 3, 7, 5, 22, 13  # all different, so that swapped axes are noticed; D is even for 2 heads
 OTHER_V = 17
 MIXTURES = 6
 NOT_FOR_TEXT = {"series"}
-SMALL = {
-    "heads": 2,
-    "inner": 11,
-    "depth": 2,
-    "longest": 31,
-    "rank": 3,
-}  # what a test can afford, wherever a kind has the option
+SMALL = {"heads": 2, "inner": 11, "depth": 2, "longest": 31, "rank": 3}  # for every kind that has the option
 
 Fields = Mapping[str, FieldInfo]
 Table = Mapping[str, Callable[..., Any]]
@@ -39,7 +33,7 @@ def slot_of(field: FieldInfo) -> Slot | None:
 
 
 def small(table: Table, kind: str) -> dict[str, Any]:
-    """A choice of small sizes, in every slot below it too."""
+    """The config of a kind with small sizes, also in its own slots."""
     return {"kind": kind, **small_fields(options(table, kind))}
 
 
@@ -52,48 +46,48 @@ def small_fields(fields: Fields) -> dict[str, Any]:
 
 
 def values(field: FieldInfo) -> list[Any]:
-    """All values of an option that has few."""
+    """All values of a boolean or Literal option; no values for any other option."""
     if field.annotation is bool:
         return [True, False]
     return list(typing.get_args(field.annotation)) if typing.get_origin(field.annotation) is typing.Literal else []
 
 
 def changes(fields: Fields, base: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(what differs, tree) for every change of a single thing below `fields`."""
+    """(label, tree) for every change of a single option or kind below `fields`."""
     for name, field in fields.items():
         for value in values(field):
             if value != field.default:
                 yield f"{name}={value}", base | {name: value}
         if slot := slot_of(field):
-            usual = slot.kind_of(field.default)
+            default = slot.kind_of(field.default)
             for kind in slot.table:
-                chosen = small(slot.table, kind)
-                if kind != usual:
-                    yield f"{name}={kind}", base | {name: chosen}
-                for label, tree in changes(options(slot.table, kind), chosen):
-                    yield f"{name}{f'={kind}' if kind != usual else ''}.{label}", base | {name: tree}
+                choice = small(slot.table, kind)
+                if kind != default:
+                    yield f"{name}={kind}", base | {name: choice}
+                for label, tree in changes(options(slot.table, kind), choice):
+                    yield f"{name}{f'={kind}' if kind != default else ''}.{label}", base | {name: tree}
 
 
-def mixture(fields: Fields, dice: random.Random) -> dict[str, Any]:
-    """Everything chosen by lot, for what only goes wrong in company."""
+def mixture(fields: Fields, generator: random.Random) -> dict[str, Any]:
+    """Random kinds and options everywhere, for defects that only a combination shows."""
     tree = small_fields(fields)
     for name, field in fields.items():
         if slot := slot_of(field):
-            kind = dice.choice([kind for kind in slot.table if kind not in NOT_FOR_TEXT])
-            tree[name] = {"kind": kind, **mixture(options(slot.table, kind), dice)}
-        elif several := values(field):
-            tree[name] = dice.choice(several)
+            kind = generator.choice([kind for kind in slot.table if kind not in NOT_FOR_TEXT])
+            tree[name] = {"kind": kind, **mixture(options(slot.table, kind), generator)}
+        elif choices := values(field):
+            tree[name] = generator.choice(choices)
     return tree
 
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A model to be held to the contracts."""
+    """A model config that must satisfy the contracts."""
 
     label: str
     tree: dict[str, Any]
-    source_words: int
-    target_words: int
+    source_vocabulary: int
+    target_vocabulary: int
 
     def __str__(self) -> str:
         return self.label
@@ -104,12 +98,12 @@ class Variant:
 
     def fresh(self, seed: int = 0) -> Model:
         torch.manual_seed(seed)
-        model = assemble(self.config, self.source_words, self.target_words)
-        model.words = self.source_words, self.target_words  # type: ignore[assignment]  # for whoever draws ids
+        model = assemble(self.config, self.source_vocabulary, self.target_vocabulary)
+        model.vocabulary_sizes = self.source_vocabulary, self.target_vocabulary  # type: ignore[assignment]  # for random ids
         return model
 
     def changed(self, **keys: Any) -> "Variant":
-        return Variant(self.label, self.tree | keys, self.source_words, self.target_words)
+        return Variant(self.label, self.tree | keys, self.source_vocabulary, self.target_vocabulary)
 
 
 NO_DROPOUT = {"attention": 0.0, "residual": 0.0, "feed_forward": 0.0, "embedding": 0.0}
@@ -118,13 +112,13 @@ NO_DROPOUT = {"attention": 0.0, "residual": 0.0, "feed_forward": 0.0, "embedding
 def _variant(label: str, tree: dict[str, Any]) -> Variant:
     tree = tree | {"dim": D, "dropout": NO_DROPOUT}
     if tree.get("shared_embeddings", True):
-        embedding = tree["encoder"]["embedding"]  # one table serves both sides, so they are alike
+        embedding = tree["encoder"]["embedding"]  # the table is shared, so both sides need the same options
         return Variant(label, tree | {"decoder": tree["decoder"] | {"embedding": embedding}}, V, V)
     return Variant(label, tree, V, OTHER_V)
 
 
-# What is told apart by company only: (label, encoder, decoder), over small sizes.
-COMPANY: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+# Combinations of recurrent models: (label, changes of the encoder, changes of the decoder).
+COMBINATIONS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (f"recurrent-{cell}-{attend}-{feeding}", {"cell": cell}, {"cell": cell, "attend": attend, "input_feeding": feeding})
     for cell, attend, feeding in itertools.product(("gru", "lstm", "tanh"), ("before", "after"), (False, True))
 ] + [
@@ -144,16 +138,16 @@ def _variants() -> Iterator[Variant]:
     recurrent = {side: small(fields_slot.table, "recurrent") for side, fields_slot in _sides(fields)}
     yield _variant("default", base)
     for label, tree in changes(fields, base):
-        # not built, or not read: a shared embedding is the encoder's, and a decoder has no pool
+        # these are not built or have no effect: a shared embedding is the encoder's, and a decoder has no pool
         unused = label.startswith(("encoder.block.cross", "decoder.embedding", "decoder.pool", "decoder=recurrent.emb"))
         if not unused:
-            read = {"decoder": recurrent["decoder"]} if ".pool" in label else {}  # something must use the summary
-            yield _variant(label, tree | read)
-    for label, encoder, decoder in COMPANY:
-        own = {"encoder": recurrent["encoder"] | encoder, "decoder": recurrent["decoder"] | decoder}
-        yield _variant(label, base | own)
-    mixed = (_variant(f"mixture-{n}", mixture(fields, random.Random(n))) for n in itertools.count())
-    yield from itertools.islice(filter(_stands, mixed), MIXTURES)  # most refuse something, and would test nothing
+            decoder = {"decoder": recurrent["decoder"]} if ".pool" in label else {}  # only this one uses the summary
+            yield _variant(label, tree | decoder)
+    for label, encoder, decoder in COMBINATIONS:
+        sides = {"encoder": recurrent["encoder"] | encoder, "decoder": recurrent["decoder"] | decoder}
+        yield _variant(label, base | sides)
+    mixtures = (_variant(f"mixture-{n}", mixture(fields, random.Random(n))) for n in itertools.count())
+    yield from itertools.islice(filter(_can_be_built, mixtures), MIXTURES)  # most mixtures are invalid
 
 
 def _sides(fields: Fields) -> Iterator[tuple[str, Slot]]:
@@ -163,7 +157,7 @@ def _sides(fields: Fields) -> Iterator[tuple[str, Slot]]:
         yield side, slot
 
 
-def _stands(variant: Variant) -> bool:
+def _can_be_built(variant: Variant) -> bool:
     try:
         with torch.device("meta"):
             variant.fresh()
@@ -172,9 +166,9 @@ def _stands(variant: Variant) -> bool:
     return True
 
 
-EVERY = list(_variants())
-VARIANTS = [variant for variant in EVERY if _stands(variant)]
-REFUSED = [variant for variant in EVERY if variant not in VARIANTS]
+ALL = list(_variants())
+VARIANTS = [variant for variant in ALL if _can_be_built(variant)]
+INVALID = [variant for variant in ALL if variant not in VARIANTS]
 DEFAULT = VARIANTS[0]
 
 
@@ -185,14 +179,14 @@ def named(label: str) -> Variant:
 def every_choice(table: Table) -> Iterator[tuple[str, dict[str, Any]]]:
     """(label, tree) of each kind of a table and of each single change below it."""
     for kind in table:
-        chosen = small(table, kind)
-        yield kind, chosen
-        for label, tree in changes(options(table, kind), chosen):
+        choice = small(table, kind)
+        yield kind, choice
+        for label, tree in changes(options(table, kind), choice):
             yield f"{kind}.{label}", tree
 
 
 def filled(table: Table, tree: Any) -> Any:
-    """A Choice as a recipe would make it."""
+    """The choice that a recipe with this tree makes."""
     return Slot(table).fill(python_values(tree))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from saccade.data import check as check_module
 from saccade.data.check import Finding, LabelCounts, Report, SeriesReport, SplitReport, check
-from saccade.data.generated import Copy
+from saccade.data.sources.generated import Copy
 from saccade.data.sources.columns import Columns
 from saccade.data.sources.pairs import Pairs
 from saccade.data.sources.rows import Source

@@ -10,7 +10,7 @@ import pytest
 from babel import Locale
 from babel.dates import format_date
 
-from saccade.data.generated import FIRST_DAY, SPLITS, Copy, Dates, Reverse, Sort, usable_formats, written
+from saccade.data.sources.generated import FIRST_DAY, SPLITS, Copy, Dates, Reverse, Sort, usable_formats, written
 from saccade.data.sources import load
 from saccade.data.sources.rows import Pair
 from saccade.errors import DataError
@@ -108,7 +108,7 @@ def test_rows_follow_from_the_options_alone(made: type):
 
 def test_rows_are_the_same_in_another_process_with_another_hash_seed():
     code = (
-        "from saccade.data.generated import Dates, Sort\n"
+        "from saccade.data.sources.generated import Dates, Sort\n"
         "print([[(p.source, p.target) for p in made(rows=50).rows()] for made in (Dates, Sort)])"
     )
     command = [sys.executable, "-c", code]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from contracts.checks import shaken
+from contracts.checks.common import perturbed
 from saccade.config import python_layer, resolve
 from saccade.data.tokenizers import WordVocabulary
 from saccade.decode import single
@@ -20,7 +20,7 @@ from saccade.decode.engine import DecodeConfig, in_order
 from saccade.decode.fused import FusedDecoder, FusedEncoder, can_fuse_decoder, can_fuse_encoder
 from saccade.decode.loops import StepModel
 from saccade.decode.single import SingleDecoder, can_decode_single
-from saccade.decode.torch_engine import FusedModel, UnfusedModel, torch_engine
+from saccade.decode.torch_engine import FusedModel, UnfusedDecoder, torch_engine
 from saccade.decode.workers import limit_threads
 from saccade.errors import SaccadeError
 from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
@@ -38,7 +38,7 @@ def model_of(changes: dict[str, Any]) -> Model:
     tree = {"dim": D, "block": block, "encoder": {"depth": 1}, "decoder": {"depth": 3}} | changes
     config = resolve(ModelConfig, [python_layer(tree)], spread_block).config
     torch.manual_seed(0)
-    return shaken(assemble(config, V, V), by=0.2).eval()
+    return perturbed(assemble(config, V, V), by=0.2).eval()
 
 
 FITTING: dict[str, dict[str, Any]] = {
@@ -109,7 +109,7 @@ def test_it_reads_what_the_modules_read(name: str, keep: Tensor | None) -> None:
 def test_a_lone_sentence_too(name: str, beam: int) -> None:
     model = model_of(dict(FITTING[name]))
     modules, fused = (
-        log_probs(steps, model, None, beam, sentences=1) for steps in (UnfusedModel(model), FusedDecoder(model))
+        log_probs(steps, model, None, beam, sentences=1) for steps in (UnfusedDecoder(model), FusedDecoder(model))
     )
     torch.testing.assert_close(fused, modules, rtol=1e-5, atol=1e-5)
 
@@ -128,7 +128,7 @@ def test_a_lone_hypothesis_is_told_what_the_modules_say(name: str, places: int) 
     assert can_decode_single(FusedDecoder(model))
     memory = model.encoder.encode(torch.randint(4, V, (1, places)), None)
     modules, single = (
-        single_log_probs(writer, memory, 19) for writer in (UnfusedModel(model), SingleDecoder(FusedDecoder(model)))
+        single_log_probs(writer, memory, 19) for writer in (UnfusedDecoder(model), SingleDecoder(FusedDecoder(model)))
     )
     torch.testing.assert_close(single, modules, rtol=1e-5, atol=1e-5)
 
@@ -142,7 +142,7 @@ def test_a_lone_hypothesis_is_told_so_whatever_the_scores() -> None:
             part.query.weight.mul_(300.0)
     memory = model.encoder.encode(torch.randint(4, V, (1, 7)), None)
     modules, single = (
-        single_log_probs(writer, memory) for writer in (UnfusedModel(model), SingleDecoder(FusedDecoder(model)))
+        single_log_probs(writer, memory) for writer in (UnfusedDecoder(model), SingleDecoder(FusedDecoder(model)))
     )
     torch.testing.assert_close(single, modules, rtol=1e-3, atol=1e-3)
 
@@ -152,7 +152,7 @@ def test_a_padded_memory_is_for_the_lean_step() -> None:
     model = model_of({})
     memory = model.encoder.encode(torch.randint(4, V, (1, 7)), SHORT[1:2])
     modules, single = (
-        single_log_probs(writer, memory) for writer in (UnfusedModel(model), SingleDecoder(FusedDecoder(model)))
+        single_log_probs(writer, memory) for writer in (UnfusedDecoder(model), SingleDecoder(FusedDecoder(model)))
     )
     torch.testing.assert_close(single, modules, rtol=1e-5, atol=1e-5)
 
@@ -180,7 +180,7 @@ def test_unscored_outputs_are_the_scored_ones(name: str) -> None:
 
 def all_of(model: Model) -> list[Any]:
     """Ways to step: module by module, and as fused as can be."""
-    return [UnfusedModel(model), FusedDecoder(model)]
+    return [UnfusedDecoder(model), FusedDecoder(model)]
 
 
 def test_numpy_has_neither_wide_models_nor_other_types_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_a_long_one_too() -> None:
 def test_it_knows_places_as_far_as_the_model_does() -> None:
     model = model_of({})
     memory = model.encoder.encode(torch.randint(4, V, (1, 7)), None)
-    writers = UnfusedModel(model), FusedDecoder(model), SingleDecoder(FusedDecoder(model))
+    writers = UnfusedDecoder(model), FusedDecoder(model), SingleDecoder(FusedDecoder(model))
     plain, *others = (single_log_probs(writer, memory, 150) for writer in writers)
     for other in others:
         torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-4)
@@ -308,7 +308,7 @@ def test_past_the_learned_places_it_says_so() -> None:
     learned = {"position": {"kind": "learned", "longest": 5}}
     model = model_of({"encoder": {"depth": 1, **learned}, "decoder": {"depth": 1, **learned}})
     memory = FusedEncoder(model)(torch.randint(4, V, (1, 5)), None)
-    for writer in (UnfusedModel(model), FusedDecoder(model), SingleDecoder(FusedDecoder(model))):
+    for writer in (UnfusedDecoder(model), FusedDecoder(model), SingleDecoder(FusedDecoder(model))):
         single = writer.single(memory)
         for _ in range(5):
             single.log_probs(5)

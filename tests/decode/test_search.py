@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from contracts.checks import forced_log_prob, searched, shaken
+from contracts.checks.common import perturbed
+from contracts.checks.searches import forced_log_prob, search_outputs
 from contracts.variants import NO_DROPOUT, Variant
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Corpus
@@ -33,7 +34,7 @@ def tiny_model(seed: int, sharpness: float = 1.0, head: str = "tied") -> Model:
     """A random model; the sharper, the surer it is."""
     side = {"depth": 1, "block": {name: {"heads": 2} for name in ("self", "cross")} | {"feed_forward": {"inner": 11}}}
     tree = {"dim": 10, "encoder": side, "decoder": side, "head": head, "dropout": NO_DROPOUT}
-    model = shaken(Variant("tiny", tree, V, V).fresh(seed), seed).eval()
+    model = perturbed(Variant("tiny", tree, V, V).fresh(seed), seed).eval()
     with torch.no_grad():
         model.encoder.embedding.table.weight *= sharpness
     return model
@@ -58,7 +59,7 @@ def test_a_beam_wide_enough_for_everything_is_brute_force(seed: int) -> None:
     model, longest = tiny_model(seed), [4, 3, 2, 4]
     brute = [all_outputs(model, source, most) for source, most in zip(SOURCES, longest, strict=True)]
     for penalty in (0.0, 0.6, 1.0):
-        found = searched(Beam(size=100, length_penalty=penalty, best=100), model, SOURCES, longest)
+        found = search_outputs(Beam(size=100, length_penalty=penalty, best=100), model, SOURCES, longest)
         for outputs, hypotheses in zip(brute, found, strict=True):
             assert len(hypotheses) == len(outputs), "all that can be written"
             scores = {tokens: log_prob / len(tokens) ** penalty for tokens, log_prob in outputs}
@@ -73,7 +74,7 @@ def test_a_wide_beam_finds_the_best_of_longer_outputs_too() -> None:
     model = tiny_model(5, 1.5)
     outputs = all_outputs(model, SOURCES[0], 5)
     for penalty in (0.0, 0.6, 1.0):
-        best = searched(Beam(size=341, length_penalty=penalty), model, SOURCES[:1], [5])[0][0]
+        best = search_outputs(Beam(size=341, length_penalty=penalty), model, SOURCES[:1], [5])[0][0]
         score, tokens = max((log_prob / len(tokens) ** penalty, tokens) for tokens, log_prob in outputs)
         assert best.tokens == tokens
         assert math.isclose(best.score, score, abs_tol=1e-4)
@@ -83,12 +84,12 @@ def test_a_wide_beam_finds_the_best_of_longer_outputs_too() -> None:
 def test_a_beam_of_one_is_greedy(seed: int) -> None:
     model = tiny_model(seed, 1 + seed / 4)
     longest, beam = [6, 4, 5, 9], Beam(size=1, length_penalty=0.6)
-    found = searched(beam, model, SOURCES, longest)
-    greedy = searched(Greedy(), model, SOURCES, longest)
+    found = search_outputs(beam, model, SOURCES, longest)
+    greedy = search_outputs(Greedy(), model, SOURCES, longest)
     assert [(only.tokens, only.log_prob) for (only,) in found] == [(only.tokens, only.log_prob) for (only,) in greedy]
     assert all(only.score == only.log_prob / len(only.tokens) ** 0.6 for (only,) in found)
     loop: Any = partial(loops.beam, beam)  # which knows no such case
-    assert found == searched(loop, model, SOURCES, longest)
+    assert found == search_outputs(loop, model, SOURCES, longest)
 
 
 def textbook_beam(model: Model, source: Sequence[int], longest: int, size: int, penalty: float) -> list[Any]:
@@ -113,14 +114,14 @@ def textbook_beam(model: Model, source: Sequence[int], longest: int, size: int, 
 def test_a_beam_is_the_textbooks(size: int) -> None:
     for seed in range(4):
         model, longest = tiny_model(seed), [4, 3, 5, 4]
-        found = searched(Beam(size=size, best=size), model, SOURCES, longest)
+        found = search_outputs(Beam(size=size, best=size), model, SOURCES, longest)
         for source, most, hypotheses in zip(SOURCES, longest, found, strict=True):
             assert [h.tokens for h in hypotheses] == textbook_beam(model, source, most, size, 1.0)
 
 
 def test_the_n_best_are_sorted_and_distinct() -> None:
     for seed in range(10):
-        for hypotheses in searched(Beam(size=5, best=5), tiny_model(seed), SOURCES, [6] * 4):
+        for hypotheses in search_outputs(Beam(size=5, best=5), tiny_model(seed), SOURCES, [6] * 4):
             scores = [h.score for h in hypotheses]
             assert scores == sorted(scores, reverse=True)
             assert len({h.tokens for h in hypotheses}) == len(hypotheses)
@@ -163,7 +164,7 @@ def check_early_stop(patch: pytest.MonkeyPatch, settled: Any) -> int:
             patch.setattr(loops, "_is_finished", rule)
             seen: list[int] = []
             patch.setattr("saccade.decode.loops.ScoredTokens", counted(seen))
-            answers.append([[h.tokens for h in found] for found in searched(beam, model, SOURCES, longest)])
+            answers.append([[h.tokens for h in found] for found in search_outputs(beam, model, SOURCES, longest)])
             written.append(len(seen))
         assert answers[0] == answers[1]
         saved += written[1] - written[0]
@@ -197,7 +198,7 @@ def test_stopping_too_early_would_be_noticed(settled: Any, monkeypatch: pytest.M
 def test_a_score_is_the_forced_score(search: Any) -> None:
     for seed in range(5):
         model = tiny_model(seed)
-        for source, hypotheses in zip(SOURCES, searched(search, model, SOURCES, [5] * 4), strict=True):
+        for source, hypotheses in zip(SOURCES, search_outputs(search, model, SOURCES, [5] * 4), strict=True):
             for found in hypotheses:
                 cost, count = teacher_forced_cost(model, Corpus([source], [found.tokens[:-1]]), 4096)
                 assert count == len(found.tokens)
@@ -209,7 +210,7 @@ def test_a_score_is_the_forced_score(search: Any) -> None:
 def test_prefixes_of_different_lengths_are_kept(search: Any) -> None:
     prefixes = [[], [4], [6, 5, 4], [5, 5, 5, 5, 5, 5]]
     for seed in range(5):
-        found = searched(search, tiny_model(seed), SOURCES, [4] * 4, prefixes)
+        found = search_outputs(search, tiny_model(seed), SOURCES, [4] * 4, prefixes)
         for prefix, (best, *_) in zip(prefixes, found, strict=True):
             assert best.tokens[: len(prefix)] == tuple(prefix)
             assert len(best.tokens) <= max(4, len(prefix) + 1), "a prefix leaves room for the end and no more"
@@ -218,7 +219,7 @@ def test_prefixes_of_different_lengths_are_kept(search: Any) -> None:
 def test_a_prefix_is_followed_by_the_best_that_can_follow() -> None:
     model, prefix = tiny_model(1), (5, 4)
     wanted = [o for o in all_outputs(model, SOURCES[0], 4) if o[0][:2] == prefix]
-    found = searched(Beam(size=100, best=20), model, SOURCES[:1], [4], [prefix])[0]
+    found = search_outputs(Beam(size=100, best=20), model, SOURCES[:1], [4], [prefix])[0]
     assert [h.tokens for h in found] == ranked(wanted, 1.0)[:20]
 
 
@@ -345,7 +346,7 @@ def test_equal_lines_are_drawn_apart() -> None:
 def test_sampling_the_argmax_is_greedy(options: dict[str, Any]) -> None:
     for seed in range(6):
         model = tiny_model(seed)
-        assert searched(Sample(**options), model, SOURCES, [6] * 4) == searched(Greedy(), model, SOURCES, [6] * 4)
+        assert search_outputs(Sample(**options), model, SOURCES, [6] * 4) == search_outputs(Greedy(), model, SOURCES, [6] * 4)
 
 
 def shares(search: Sample, log_probs: torch.Tensor, draws: int = 20_000, step: int = 0) -> torch.Tensor:
@@ -404,7 +405,7 @@ def test_whole_outputs_are_drawn_as_often_as_they_are_likely() -> None:
     model, draws, longest = tiny_model(6), 4000, 3
     likely = {tokens: share(model, [5], tokens, longest) for tokens, _ in all_outputs(model, [5], longest)}
     assert math.isclose(sum(likely.values()), 1, abs_tol=1e-6)
-    drawn = Counter(best.tokens for (best,) in searched(Sample(), model, [[5]] * draws, [longest] * draws))
+    drawn = Counter(best.tokens for (best,) in search_outputs(Sample(), model, [[5]] * draws, [longest] * draws))
     for tokens, p in likely.items():
         assert abs(drawn[tokens] / draws - p) <= 4.5 * math.sqrt(p * (1 - p) / draws) + 1e-9, tokens
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from contracts.checks import shaken
+from contracts.checks.common import perturbed
 from saccade.api import Run
 from saccade.config import build, python_layer, resolve
 from saccade.data.codecs import Codecs
@@ -73,7 +73,7 @@ def make_run(path: Path, model: dict[str, Any] | None = None, seed: int = 0, by:
     folder = RunFolder(path)
     path.mkdir(parents=True)
     torch.manual_seed(seed)
-    made = lively(shaken(folder.model(config, codecs), by=by))
+    made = lively(perturbed(folder.model(config, codecs), by=by))
     folder.store(config, {}, codecs)
     write_checkpoint(folder.checkpoints.at(1), made, {}, None, step=1)
     for mark in ("latest", "best"):

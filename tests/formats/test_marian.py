@@ -263,7 +263,7 @@ def test_the_tools_take_an_imported_run(tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["export", path, "--to", "hf", "-o", str(tmp_path / "out")]) == 0
     capsys.readouterr()
     assert main(["import", "hf", str(tmp_path / "folder"), "-o", path]) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 BROKEN: dict[str, tuple[str, Any, str]] = {

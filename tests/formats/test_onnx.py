@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from contracts.checks import shaken
+from contracts.checks.common import perturbed
 from saccade.api import Run, load
 from saccade.config import Choice, python_layer, resolve
 from saccade.data.batches import Padded
@@ -97,7 +97,7 @@ def trained(tree: dict[str, Any], path: Path, seed: int = 1) -> Run:
     source = WordVocabulary().learn(["a b c d e f g h i"])
     target = source if shared else WordVocabulary().learn(["a b c d e f g h i j k l m"])
     torch.manual_seed(seed)
-    model = shaken(assemble(recipe.model, source.size, target.size))
+    model = perturbed(assemble(recipe.model, source.size, target.size))
     RunFolder(path).store(recipe, {}, Codecs(source, target))
     write_checkpoint(path / "checkpoints" / "step-0000001", model, {}, None)
     return load(path)
@@ -182,7 +182,7 @@ def sources(rows: int, length: int, seed: int) -> Padded:
 
 @pytest.mark.parametrize(("rows", "length", "beam"), [(1, 1, 1), (1, 7, 4), (4, 6, 1), (5, 9, 3)])
 def test_steps_of_a_beam_have_the_log_probs_of_torch(case: Case, rows: int, length: int, beam: int) -> None:
-    computer: Any = format_onnx.open(case.folder).runner
+    session: Any = format_onnx.open(case.folder).session()
     model = case.run.model
     assert model.decoder is not None
     source = sources(rows, length, seed=rows)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from contracts.checks import shaken
+from contracts.checks.common import perturbed
 from saccade.config import python_layer, resolve
 from saccade.models.assemble import Model, ModelConfig, assemble
 
@@ -37,7 +37,7 @@ def our_model(dim: int, activation: str) -> Model:
     }
     config = resolve(ModelConfig, [python_layer({"dim": dim, **sides})]).config
     torch.manual_seed(0)
-    return shaken(assemble(config, V, V), by=0.1).eval()
+    return perturbed(assemble(config, V, V), by=0.1).eval()
 
 
 def copy(ours: nn.Module, theirs: nn.Module) -> None:

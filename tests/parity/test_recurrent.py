@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from contracts.checks import shaken
+from contracts.checks.common import perturbed
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Batch, Corpus
 from saccade.models.assemble import Model, ModelConfig, assemble
@@ -59,7 +59,7 @@ def test_a_padded_row_is_what_torch_makes_of_it_alone(
 ) -> None:
     torch.manual_seed(0)
     encoder = RecurrentEncoder(D, vocabulary=V, cell=CELLS[cell], depth=depth, bidirectional=bidirectional)
-    encoder = shaken(encoder).to(dtype)
+    encoder = perturbed(encoder).to(dtype)
     net = their_net(encoder, cell, depth, bidirectional).to(dtype)
     ids = torch.randint(V, (B, S))
     memory = encoder.encode(ids, keeps(*LENGTHS))
@@ -95,7 +95,7 @@ def their_steps(cell: str, weights: Mapping[str, Tensor], depth: int) -> list[nn
 @pytest.mark.parametrize("dtype", CLOSE, ids=["double", "float"])
 def test_a_step_is_that_of_torchs_cells(cell: str, depth: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
-    ours = shaken(CELLS[cell](inputs=5, dim=D, depth=depth)).to(dtype)
+    ours = perturbed(CELLS[cell](inputs=5, dim=D, depth=depth)).to(dtype)
     theirs = [one.to(dtype) for one in their_steps(cell, ours.net.state_dict(), depth)]
     state = ours.initial_state(torch.randn(B, depth * ours.state_vectors * D, dtype=dtype))
     their_state = [layer if cell == "lstm" else layer[0] for layer in state]
@@ -272,7 +272,7 @@ def made(paper: str, cell: str, depth: int) -> Model:
         "dropout": NO_DROPOUT,
     }
     torch.manual_seed(0)
-    return shaken(assemble(resolve(ModelConfig, [python_layer(tree)]).config, V, V)).double().train()
+    return perturbed(assemble(resolve(ModelConfig, [python_layer(tree)]).config, V, V)).double().train()
 
 
 def batch_of_three() -> Batch:
@@ -342,6 +342,6 @@ def test_the_cost_of_looking_twice_is_that_of_see_et_al(cell: str) -> None:
     plain = next_token(model.eval(), batch, 0.0)
     whole = next_token(model.train(), batch, 0.0)
     _, _, their_loss = by_hand(model, batch, "see", cell)
-    assert whole.shown["cost"] == pytest.approx(plain.shown["cost"])
-    assert whole.shown["decoder.cross"] == pytest.approx(float(their_loss.detach()) - plain.shown["cost"])
-    assert whole.shown["decoder.cross"] > 0.1
+    assert whole.logged["cost"] == pytest.approx(plain.logged["cost"])
+    assert whole.logged["decoder.cross"] == pytest.approx(float(their_loss.detach()) - plain.logged["cost"])
+    assert whole.logged["decoder.cross"] > 0.1

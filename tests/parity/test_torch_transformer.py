@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from contracts.checks import shaken
+from contracts.checks.common import perturbed
 from saccade.config import python_layer, resolve
 from saccade.models.assemble import Model, ModelConfig, assemble
 from saccade.notes import capture
@@ -47,7 +47,7 @@ def copy(ours: nn.Module, theirs: nn.Module) -> None:
 @pytest.mark.parametrize("looks_at", ["itself", "its past", "a memory"])
 def test_multi_head_is_torchs(looks_at: str, listening: bool) -> None:
     torch.manual_seed(0)
-    ours = shaken(MultiHead(D, looks_at == "its past", heads=H)).eval()
+    ours = perturbed(MultiHead(D, looks_at == "its past", heads=H)).eval()
     theirs = nn.MultiheadAttention(D, H, batch_first=True).eval()
     copy_attention(ours, theirs)
     x, states = torch.randn(B, T, D), torch.randn(B, S, D)
@@ -78,7 +78,7 @@ def our_model(connection: str, activation: str) -> Model:
     side = {"depth": LAYERS, "block": block}
     config = resolve(ModelConfig, [python_layer({"dim": D, "encoder": side, "decoder": side})]).config
     torch.manual_seed(0)
-    return shaken(assemble(config, V, V), by=0.1).eval()
+    return perturbed(assemble(config, V, V), by=0.1).eval()
 
 
 def their_model(ours: Model, pre: bool, activation: str) -> nn.Transformer:

@@ -1,5 +1,5 @@
-"""REINFORCE without chance: on tiny models every choice is tried, so what the estimator gives on average is known
-exactly. It must be the gradient of the expected cost."""
+"""The REINFORCE gradient of hard attention, checked exactly: on tiny models every sequence of choices is enumerated, so
+the expectation of the estimator is known. It must equal the gradient of the expected cost."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.checks import shaken
+from contracts.checks.common import perturbed
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Batch, Corpus
 from saccade.models.assemble import Model, ModelConfig, assemble
@@ -32,13 +32,13 @@ def stacked(**mixers: Any) -> dict[str, Any]:
     return {"kind": "stacked", "depth": 1, "block": block}
 
 
-# by name: the sides of the model; how its one hard attention's choices [B H T] are numbered follows from the side
+# encoder and decoder of each model. Exactly one of its attentions is hard; the name says which.
 MODELS: dict[str, dict[str, Any]] = {
     "recurrent, before": {
         "encoder": RECURRENT,
         "decoder": RECURRENT | {"cross": {"score": "additive", "normalizer": HARD}},
     },
-    "recurrent, after, fed": {
+    "recurrent, after, input feeding": {
         "encoder": RECURRENT,
         "decoder": RECURRENT
         | {
@@ -48,261 +48,268 @@ MODELS: dict[str, dict[str, Any]] = {
             "cross": {"score": "multiplicative", "normalizer": HARD},
         },
     },
-    "recurrent, covering": {
+    "recurrent, coverage": {
         "encoder": RECURRENT,
         "decoder": RECURRENT | {"cross": {"score": "additive", "normalizer": HARD, "coverage": True}},
     },
-    "transformer, to the memory": {
+    "transformer, cross-attention": {
         "encoder": stacked(),
         "decoder": stacked(cross={"heads": 1, "normalizer": HARD}),
     },
-    "transformer, to the memory, two heads": {
+    "transformer, cross-attention, two heads": {
         "encoder": stacked(),
         "decoder": stacked(cross={"heads": 2, "normalizer": HARD}),
     },
-    "transformer, to itself": {"encoder": stacked(), "decoder": stacked(self={"heads": 1, "normalizer": HARD})},
-    "encoder, to itself": {"encoder": stacked(self={"heads": 1, "normalizer": HARD}), "decoder": RECURRENT},
-    "encoder, to itself, two heads": {"encoder": stacked(self={"heads": 2, "normalizer": HARD}), "decoder": stacked()},
+    "transformer, decoder self-attention": {
+        "encoder": stacked(),
+        "decoder": stacked(self={"heads": 1, "normalizer": HARD}),
+    },
+    "encoder self-attention": {"encoder": stacked(self={"heads": 1, "normalizer": HARD}), "decoder": RECURRENT},
+    "encoder self-attention, two heads": {
+        "encoder": stacked(self={"heads": 2, "normalizer": HARD}),
+        "decoder": stacked(),
+    },
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 
-# sources and targets; an end is added to each
+# sources and targets; the end symbol is added to each
 PADDED = Corpus([[4], []], [[5], []])
 
 
 def one_row(name: str) -> Batch:
-    """Three places and two steps; two places where there are more choices than steps."""
-    several = name.startswith("encoder") or "two heads" in name
-    return (Corpus([[4]], [[5]]) if several else Corpus([[4, 5]], [[6]])).batch([0])
+    """Three source and two target positions; two source positions where there would be too many choices to
+    enumerate."""
+    many_choices = name.startswith("encoder") or "two heads" in name
+    return (Corpus([[4]], [[5]]) if many_choices else Corpus([[4, 5]], [[6]])).batch([0])
 
 
 def two_rows(name: str) -> Batch:
-    """One of them padded on both sides."""
+    """Two rows, one of them with padding in source and target."""
     return PADDED.batch([0, 1])
 
 
 def tiny(name: str) -> Model:
     config = resolve(ModelConfig, [python_layer(MODELS[name] | {"dim": DIM, "dropout": NO_DROPOUT})]).config
     torch.manual_seed(3)
-    return shaken(assemble(config, WORDS, WORDS), by=0.5).double().train()
+    return perturbed(assemble(config, WORDS, WORDS), by=0.5).double().train()
 
 
 NO_DROPOUT = {"residual": 0.0, "embedding": 0.0}
 
 
-def the_normalizer(model: Model) -> Hard:
+def hard_normalizer(model: Model) -> Hard:
     (normalizer,) = (part for part in model.modules() if isinstance(part, Hard))
     return normalizer
 
 
-# ── all choices ───────────────────────────────────────────────────────────────────────────────────
+# ── enumeration of all choices ────────────────────────────────────────────────────────────────────
 
 
 @dataclass
 class Script:
-    """Which place each query is to choose, [B H T], and what that was worth, as it is asked for step by step."""
+    """Prescribed choices of a hard attention: replaces its sampling, and records log-probability and entropy."""
 
-    choices: Tensor
-    real: Tensor  # [B T]: whose choice counts
-    told: int = 0
+    choices: Tensor  # [B H T]: the index of the key that each query chooses
+    real: Tensor  # [B T]: False = padding, whose choices do not count
+    used: int = 0  # choices are requested step by step: the number of steps so far
     log_p: list[Tensor] = field(default_factory=list)
     entropy: list[Tensor] = field(default_factory=list)
 
     def next(self, steps: int) -> Tensor:
-        self.told += steps
-        return self.choices[:, :, self.told - steps : self.told, None]
+        self.used += steps
+        return self.choices[:, :, self.used - steps : self.used, None]
 
-    def heard(self, scores: Tensor, keep: Tensor | None, queries: Any = None) -> Tensor:
-        """A hard normalizer written anew: softmax, the scripted choice, and nothing else."""
-        seen = scores if keep is None else scores.masked_fill(~keep, -1e9)
-        p = seen.softmax(-1)
+    def forward(self, scores: Tensor, keep: Tensor | None, queries: Any = None) -> Tensor:
+        """An independent implementation of `Hard.forward`: softmax, then the prescribed choice."""
+        visible = scores if keep is None else scores.masked_fill(~keep, -1e9)
+        p = visible.softmax(-1)
         chosen = self.next(scores.shape[2])
-        real = self.real[:, None, self.told - scores.shape[2] : self.told]
+        real = self.real[:, None, self.used - scores.shape[2] : self.used]
         self.log_p.append((p.gather(-1, chosen)[..., 0].log() * real).sum())
         self.entropy.append((-(p * p.clamp(min=1e-300).log()).sum(-1) * real).sum())
         return torch.zeros_like(p).scatter(-1, chosen, 1.0)
 
 
 def scripts(model: Model, batch: Batch, name: str) -> Iterator[Script]:
-    """One for each way to choose. A query has as many ways as it sees places; padding has one."""
+    """All sequences of choices. A query can choose any visible key; a padding query has one arbitrary choice."""
     queries = batch.source if name.startswith("encoder") else batch.inputs
     assert queries is not None
     real = torch.ones(queries.values.shape, dtype=torch.bool) if queries.keep is None else queries.keep
-    to_itself = name.startswith("transformer, to itself")
-    places = (
+    is_causal = name == "transformer, decoder self-attention"
+    source_lengths = (
         batch.source.keep.sum(1).tolist()
         if batch.source.keep is not None
         else [batch.source.values.shape[1]] * len(real)
     )
     heads = 2 if "two heads" in name else 1
-    ways = [
-        range((t + 1 if to_itself else places[row]) if real[row, t] else 1)
+    options = [
+        range((t + 1 if is_causal else source_lengths[row]) if real[row, t] else 1)
         for row, _, t in itertools.product(range(len(real)), range(heads), range(real.shape[1]))
     ]
-    for chosen in itertools.product(*ways):
-        yield Script(torch.tensor(chosen).view(len(real), heads, -1), real)
+    for choices in itertools.product(*options):
+        yield Script(torch.tensor(choices).view(len(real), heads, -1), real)
 
 
 def gradients(model: Model) -> Tensor:
-    """All gradients in one long vector."""
+    """The gradients of all parameters, concatenated."""
     return torch.cat([(torch.zeros_like(w) if w.grad is None else w.grad).flatten() for w in model.parameters()])
 
 
-def in_words(model: Model, long: Tensor) -> dict[str, float]:
-    """The largest number of the vector for each weight, for messages."""
+def largest_by_name(model: Model, vector: Tensor) -> dict[str, float]:
+    """The largest absolute entry per parameter of a vector as returned by `gradients`, for messages."""
     sizes = [weight.numel() for weight in model.parameters()]
     names = [name for name, _ in model.named_parameters()]
-    return {name: float(part.abs().max()) for name, part in zip(names, long.split(sizes), strict=True) if part.any()}
+    return {name: float(part.abs().max()) for name, part in zip(names, vector.split(sizes), strict=True) if part.any()}
 
 
 @dataclass(frozen=True)
-class Tried:
-    """One way to choose: how probable it is, what the estimator said, and what indecision was worth."""
+class ChoiceResult:
+    """One sequence of choices: its probability, the estimator's gradient, and the gradient of the entropy."""
 
-    p: float
+    probability: float
     estimate: Tensor
     entropy_gradient: Tensor
 
 
-def exactly(model: Model, batch: Batch, name: str) -> Tensor:
-    """The gradient of Σ p(choices) · cost(choices), all of it differentiated."""
-    normalizer, expected, total = the_normalizer(model), torch.zeros((), dtype=torch.float64), 0.0
+def exact_gradient(model: Model, batch: Batch, name: str) -> Tensor:
+    """The gradient of the expected cost Σ p(choices) · cost(choices), by autograd through p and cost."""
+    normalizer, expected_cost, total_p = hard_normalizer(model), torch.zeros((), dtype=torch.float64), 0.0
     for script in scripts(model, batch, name):
-        normalizer.forward = script.heard
+        normalizer.forward = script.forward
         hidden, target = teacher_forced_hidden(model, batch)
         cost, _ = model.head.loss(hidden, target, 0.0)
         p = torch.stack(script.log_p).sum().exp()
-        expected, total = expected + p * cost, total + float(p.detach())
+        expected_cost, total_p = expected_cost + p * cost, total_p + float(p.detach())
     del normalizer.forward
-    assert total == pytest.approx(1, abs=1e-9), "not every way to choose was tried"
+    assert total_p == pytest.approx(1, abs=1e-9), "some choices were not enumerated"
     model.zero_grad()
-    expected.backward()
+    expected_cost.backward()
     return gradients(model)
 
 
-def tried(model: Model, batch: Batch, name: str, baseline: float = 0.0, entropy: float = 0.0) -> list[Tried]:
-    """What the real estimator says of each way to choose."""
-    normalizer, found = the_normalizer(model), []
+def estimates(model: Model, batch: Batch, name: str, baseline: float = 0.0, entropy: float = 0.0) -> list[ChoiceResult]:
+    """The gradient of the real training loss for each sequence of choices."""
+    normalizer, results = hard_normalizer(model), []
     for script in scripts(model, batch, name):
-        normalizer.forward = script.heard
+        normalizer.forward = script.forward
         teacher_forced_hidden(model, batch)
         del normalizer.forward
         model.zero_grad()
         torch.stack(script.entropy).sum().backward()
-        of_entropy = gradients(model)
-        again = Script(script.choices, script.real)
-        normalizer.sample = lambda p, script=again: script.next(p.shape[2])
+        entropy_gradient = gradients(model)
+        replay = Script(script.choices, script.real)
+        normalizer.sample = lambda p, script=replay: script.next(p.shape[2])
         normalizer.baseline.fill_(baseline)
         normalizer.baseline_ready.fill_(1.0)
         normalizer.entropy = entropy
         model.zero_grad()
         next_token(model, batch, 0.0).total.backward()
         del normalizer.sample
-        found.append(Tried(float(torch.stack(script.log_p).sum().exp().detach()), gradients(model), of_entropy))
-    return found
+        probability = float(torch.stack(script.log_p).sum().exp().detach())
+        results.append(ChoiceResult(probability, gradients(model), entropy_gradient))
+    return results
 
 
-def mean(found: list[Tried]) -> Tensor:
-    return torch.stack([one.p * one.estimate for one in found]).sum(0)
+def mean(results: list[ChoiceResult]) -> Tensor:
+    return torch.stack([result.probability * result.estimate for result in results]).sum(0)
 
 
-def variance(found: list[Tried]) -> float:
-    middle = mean(found)
-    return sum(one.p * float((one.estimate - middle).square().sum()) for one in found)
+def variance(results: list[ChoiceResult]) -> float:
+    center = mean(results)
+    return sum(result.probability * float((result.estimate - center).square().sum()) for result in results)
 
 
-def same(model: Model, found: Tensor, wanted: Tensor) -> None:
-    assert wanted.abs().max() > 1e-3, "nothing is learned: nothing was tested"
-    off = found - wanted
-    assert off.abs().max() < 1e-9, f"off by {in_words(model, off.where(off.abs() > 1e-9, 0))}"
+def assert_same_gradient(model: Model, actual: Tensor, expected: Tensor) -> None:
+    assert expected.abs().max() > 1e-3, "the gradient is zero, so the comparison would test nothing"
+    error = actual - expected
+    assert error.abs().max() < 1e-9, f"off by {largest_by_name(model, error.where(error.abs() > 1e-9, 0))}"
 
 
-# ── the mean ──────────────────────────────────────────────────────────────────────────────────────
+# ── mean and variance of the estimator ────────────────────────────────────────────────────────────
 
 
 @every_model
 @pytest.mark.parametrize("rows", [one_row, two_rows])
-def test_the_mean_of_the_estimator_is_the_gradient_of_the_expected_cost(
-    name: str, rows: Callable[[str], Batch]
-) -> None:
+def test_mean_of_the_estimator_is_the_gradient_of_the_expected_cost(name: str, rows: Callable[[str], Batch]) -> None:
     model, batch = tiny(name), rows(name)
-    wanted = exactly(model, batch, name)
-    same(model, mean(tried(model, batch, name)), wanted)
-    same(model, mean(tried(model, batch, name, baseline=2.3)), wanted)
+    expected = exact_gradient(model, batch, name)
+    assert_same_gradient(model, mean(estimates(model, batch, name)), expected)
+    assert_same_gradient(model, mean(estimates(model, batch, name, baseline=2.3)), expected)
 
 
 @every_model
-def test_without_the_wager_the_mean_is_another(name: str) -> None:
-    """The choice itself teaches: without its reward the score would learn nothing at all."""
+def test_without_policy_loss_the_estimator_is_biased(name: str) -> None:
+    """With reward = 0 only the direct path through the chosen values has a gradient, and the score has none."""
     model, batch = tiny(name), one_row(name)
-    wanted = exactly(model, batch, name)
-    the_normalizer(model).reward = 0.0
-    off = (mean(tried(model, batch, name)) - wanted).abs().max()
-    assert off > 1e-3
+    expected = exact_gradient(model, batch, name)
+    hard_normalizer(model).reward = 0.0
+    error = (mean(estimates(model, batch, name)) - expected).abs().max()
+    assert error > 1e-3
 
 
 @every_model
-def test_a_reward_scales_what_the_choice_learns(name: str) -> None:
+def test_reward_scales_the_policy_gradient(name: str) -> None:
     model, batch = tiny(name), one_row(name)
     means = []
     for reward in (0.0, 0.3, 1.0):
-        the_normalizer(model).reward = reward
-        means.append(mean(tried(model, batch, name)))
-    nothing, some, whole = means
-    torch.testing.assert_close(some, nothing + 0.3 * (whole - nothing))
+        hard_normalizer(model).reward = reward
+        means.append(mean(estimates(model, batch, name)))
+    zero, partial, full = means
+    torch.testing.assert_close(partial, zero + 0.3 * (full - zero))
 
 
 @every_model
-def test_a_sensible_baseline_quiets_the_estimator(name: str) -> None:
+def test_learned_baseline_reduces_the_variance_of_the_estimator(name: str) -> None:
     model, batch = tiny(name), one_row(name)
-    normalizer = the_normalizer(model)
-    tried(model, batch, name)
+    normalizer = hard_normalizer(model)
+    estimates(model, batch, name)
     normalizer.baseline_ready.fill_(0.0)
     next_token(model, batch, 0.0)
-    usual = float(normalizer.baseline)  # what it learns by itself
-    assert usual > 0.5
-    noise = {baseline: variance(tried(model, batch, name, baseline)) for baseline in (0.0, usual, -5.0)}
-    assert noise[usual] < noise[0.0] < noise[-5.0]
+    learned = float(normalizer.baseline)
+    assert learned > 0.5
+    variances = {baseline: variance(estimates(model, batch, name, baseline)) for baseline in (0.0, learned, -5.0)}
+    assert variances[learned] < variances[0.0] < variances[-5.0]
 
 
 @every_model
 @pytest.mark.parametrize("rows", [one_row, two_rows])
-def test_the_entropy_of_real_places_is_paid_for(name: str, rows: Callable[[str], Batch]) -> None:
+def test_entropy_bonus_counts_positions_that_are_not_padding(name: str, rows: Callable[[str], Batch]) -> None:
     model, batch = tiny(name), rows(name)
-    without, paid = (tried(model, batch, name, entropy=entropy) for entropy in (0.0, 0.7))
-    assert any(one.entropy_gradient.abs().max() > 1e-3 for one in paid)
-    for before, after in zip(without, paid, strict=True):
-        torch.testing.assert_close(after.estimate - before.estimate, -0.7 * after.entropy_gradient)
+    without_bonus, with_bonus = (estimates(model, batch, name, entropy=entropy) for entropy in (0.0, 0.7))
+    assert any(result.entropy_gradient.abs().max() > 1e-3 for result in with_bonus)
+    for without, result in zip(without_bonus, with_bonus, strict=True):
+        torch.testing.assert_close(result.estimate - without.estimate, -0.7 * result.entropy_gradient)
 
 
-# ── around it ─────────────────────────────────────────────────────────────────────────────────────
+# ── the baseline, and when nothing is sampled ─────────────────────────────────────────────────────
 
 
-def settle(normalizer: Hard, cost: float) -> None:
+def update_baseline(normalizer: Hard, cost: float) -> None:
+    """One update with a single token of this cost."""
     normalizer.policy_loss(
         torch.zeros(1, 1, 1, 2), torch.tensor([[cost]]), torch.ones(1, 1), torch.ones(1, 1, dtype=torch.bool)
     )
 
 
-def test_the_baseline_is_a_moving_mean_whose_first_counts_in_full() -> None:
+def test_baseline_is_a_moving_average_that_starts_at_the_first_mean() -> None:
     normalizer = Hard(baseline_decay=0.75)
-    settle(normalizer, 8.0)
+    update_baseline(normalizer, 8.0)
     assert normalizer.baseline.item() == 8.0
-    settle(normalizer, 4.0)
+    update_baseline(normalizer, 4.0)
     assert normalizer.baseline.item() == 0.75 * 8 + 0.25 * 4
-    settle(normalizer, 7.0)
+    update_baseline(normalizer, 7.0)
     assert normalizer.baseline.item() == 0.75 * 7 + 0.25 * 7
 
 
-def test_without_a_memory_the_baseline_is_the_last_cost() -> None:
+def test_baseline_with_decay_zero_is_the_last_cost() -> None:
     normalizer = Hard(baseline_decay=0.0)
     for cost in (8.0, 4.0):
-        settle(normalizer, cost)
+        update_baseline(normalizer, cost)
         assert normalizer.baseline.item() == cost
 
 
-def test_the_baseline_is_a_mean_over_tokens() -> None:
-    """Two choices: one is followed by three tokens of a cost of 6, the other by one token of a cost of 4."""
+def test_baseline_averages_over_tokens_that_are_not_padding() -> None:
+    """Two choices: the first influences three tokens with a total cost of 6, the second one token with a cost of 4."""
     normalizer, keep = Hard(), torch.tensor([[True, True, False]])
     normalizer.policy_loss(
         torch.zeros(1, 1, 3, 2), torch.tensor([[6.0, 4.0, 99.0]]), torch.tensor([[3.0, 1.0, 5.0]]), keep
@@ -310,45 +317,45 @@ def test_the_baseline_is_a_mean_over_tokens() -> None:
     assert normalizer.baseline.item() == (6 + 4) / (3 + 1)
 
 
-def test_the_baseline_is_saved_and_resumed(tmp_path: Path) -> None:
+def test_baseline_is_saved_in_checkpoints(tmp_path: Path) -> None:
     name = "recurrent, before"
     first, second = tiny(name), tiny(name)
     next_token(first, one_row(name), 0.0)
-    assert the_normalizer(first).baseline.item() > 0
+    assert hard_normalizer(first).baseline.item() > 0
     assert {"decoder.cross.normalizer.baseline", "decoder.cross.normalizer.baseline_ready"} <= first.state_dict().keys()
     write_checkpoint(tmp_path / "checkpoint", first, {}, None)
     load_weights(second, tmp_path / "checkpoint")
     for buffer in ("baseline", "baseline_ready"):
-        assert torch.equal(getattr(the_normalizer(first), buffer), getattr(the_normalizer(second), buffer))
+        assert torch.equal(getattr(hard_normalizer(first), buffer), getattr(hard_normalizer(second), buffer))
 
 
 @pytest.mark.parametrize("use", [lambda model: model.eval(), lambda model: model.train()], ids=["eval", "no gradients"])
-def test_in_use_nothing_is_wagered(use: Callable[[Model], Any]) -> None:
+def test_without_training_there_is_no_policy_loss(use: Callable[[Model], Any]) -> None:
     model = tiny("recurrent, before")
     use(model)
     with torch.set_grad_enabled(not model.training):
         loss = next_token(model, one_row(""), 0.0)
-    assert set(loss.shown) == {"cost"}
-    assert the_normalizer(model).baseline_ready.item() == 0
+    assert set(loss.logged) == {"cost"}
+    assert hard_normalizer(model).baseline_ready.item() == 0
 
 
-def test_what_a_choice_costs_is_what_follows_it() -> None:
-    """A decoder's first choice answers for all tokens, its last for one; an encoder's for all of its row."""
+def test_cost_of_a_choice_is_that_of_all_tokens_it_can_influence() -> None:
+    """A choice of the decoder influences the tokens from its own position on, one of the encoder the whole row."""
     costs: dict[str, list[Tensor]] = {}
-    for name in ("recurrent, before", "encoder, to itself"):
+    for name in ("recurrent, before", "encoder self-attention"):
         model, batch = tiny(name), PADDED.batch([0, 1])
-        normalizer, settled = the_normalizer(model), costs.setdefault(name, [])
-        normalizer.policy_loss = lambda wager, cost, count, keep, settled=settled: (
-            settled.extend([cost, count, keep]) or wager.sum()
+        normalizer, arguments = hard_normalizer(model), costs.setdefault(name, [])
+        normalizer.policy_loss = lambda sampled, cost, count, keep, arguments=arguments: (
+            arguments.extend([cost, count, keep]) or sampled.sum()
         )
         hidden, target = teacher_forced_hidden(model.eval(), batch)
-        normalizer.sample = lambda p: p.argmax(-1, keepdim=True)  # as in use, so that costs are those of `eval`
+        normalizer.sample = lambda p: p.argmax(-1, keepdim=True)  # as in evaluation, so that both passes choose alike
         next_token(model.train(), batch, 0.0)
-        _, each = model.head.loss(hidden, target, 0.0)
-        costs[name].append(each)
+        _, token_costs = model.head.loss(hidden, target, 0.0)
+        costs[name].append(token_costs)
     cost, count, keep, (a, b, c) = costs["recurrent, before"]
     torch.testing.assert_close(cost[keep], torch.stack([a + b, b, c]).detach())
     assert count[keep].tolist() == [2, 1, 1]
-    cost, count, keep, (a, b, c) = costs["encoder, to itself"]
+    cost, count, keep, (a, b, c) = costs["encoder self-attention"]
     torch.testing.assert_close(cost[keep], torch.stack([a + b, a + b, c]).detach())
     assert count[keep].tolist() == [2, 2, 1]

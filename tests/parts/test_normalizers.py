@@ -1,4 +1,4 @@
-"""Picks by hand, against a projection found by trying everything, and their gradients by differences."""
+"""Normalizers against hand-computed values and a brute-force projection, and their gradients by finite differences."""
 
 import itertools
 from collections.abc import Sequence
@@ -11,14 +11,14 @@ from torch import Tensor
 
 from saccade.parts import Hard, Softmax, Sparsemax
 
-quickly = settings(max_examples=150, deadline=None)
+few_examples = settings(max_examples=150, deadline=None)
 some_scores = st.lists(st.floats(-4, 4, width=32), min_size=1, max_size=6)
 
 
 def row(scores: Sequence[float], keep: Sequence[bool] | None = None) -> tuple[Tensor, Tensor | None]:
     """One query, as [1 1 1 S]."""
-    may_look = None if keep is None else torch.tensor(keep)[None, None, None]
-    return torch.tensor(scores, dtype=torch.float64)[None, None, None], may_look
+    mask = None if keep is None else torch.tensor(keep)[None, None, None]
+    return torch.tensor(scores, dtype=torch.float64)[None, None, None], mask
 
 
 def sparsemax(scores: Sequence[float], keep: Sequence[bool] | None = None) -> list[float]:
@@ -29,34 +29,34 @@ def sparsemax(scores: Sequence[float], keep: Sequence[bool] | None = None) -> li
 
 
 @pytest.mark.parametrize(
-    ("scores", "wanted"),
+    ("scores", "expected"),
     [
-        # two places, scores t and 0 (Martins & Astudillo 2016, §2.2): 1 above t = 1, else (t + 1) / 2
+        # two keys, scores t and 0 (Martins & Astudillo 2016, §2.2): 1 above t = 1, else (t + 1) / 2
         ([1.5, 0.0], [1.0, 0.0]),
         ([0.5, 0.0], [(0.5 + 1) / 2, (1 - 0.5) / 2]),
         ([-0.5, 0.0], [(1 - 0.5) / 2, (0.5 + 1) / 2]),
         ([-2.0, 0.0], [0.0, 1.0]),
-        # 1 + 2 · 0.8 > 1.8 and 1 + 3 · 0.1 ≤ 1.9: two places, less (1.8 − 1) / 2 = 0.4 each
+        # 1 + 2 · 0.8 > 1.8 and 1 + 3 · 0.1 ≤ 1.9: a support of two, threshold (1.8 − 1) / 2 = 0.4
         ([1.0, 0.8, 0.1], [0.6, 0.4, 0.0]),
-        # 1 + 2 · 0.2 > 1.3 and 1 + 3 · 0.1 ≤ 1.4: two places, less (1.3 − 1) / 2 = 0.15 each
+        # 1 + 2 · 0.2 > 1.3 and 1 + 3 · 0.1 ≤ 1.4: a support of two, threshold (1.3 − 1) / 2 = 0.15
         ([0.1, 1.1, 0.2], [0.0, 0.95, 0.05]),
-        # all four are near: less (4 − 1) / 4 each
+        # a support of four, threshold (4 − 1) / 4
         ([1.0, 1.0, 1.0, 1.0], [0.25] * 4),
         ([7.0], [1.0]),
     ],
 )
-def test_sparsemax_by_hand(scores: list[float], wanted: list[float]) -> None:
-    assert sparsemax(scores) == pytest.approx(wanted, abs=1e-12)
+def test_sparsemax_matches_hand_computed_values(scores: list[float], expected: list[float]) -> None:
+    assert sparsemax(scores) == pytest.approx(expected, abs=1e-12)
 
 
-def test_what_sparsemax_may_not_see_is_as_if_it_were_not_there() -> None:
+def test_masked_keys_do_not_influence_sparsemax() -> None:
     assert sparsemax([9.0, 1.0, 0.8, 9.0, 0.1], [False, True, True, False, True]) == pytest.approx([0, 0.6, 0.4, 0, 0])
     assert sparsemax([-900.0, 1.0, 0.8], [False, True, True]) == pytest.approx([0, 0.6, 0.4])
     assert sparsemax([3.0, 2.0], [False, False]) == [0, 0]
 
 
-def nearest_by_trying(scores: Sequence[float]) -> list[float]:
-    """The nearest distribution: for each set of places, the nearest point that is zero elsewhere; the best of all."""
+def nearest_distribution(scores: Sequence[float]) -> list[float]:
+    """The projection onto the simplex by brute force: the best of the nearest points with each possible support."""
     best: tuple[float, list[float]] = (float("inf"), [])
     for size in range(1, len(scores) + 1):
         for support in itertools.combinations(range(len(scores)), size):
@@ -68,38 +68,40 @@ def nearest_by_trying(scores: Sequence[float]) -> list[float]:
 
 
 @given(some_scores)
-@quickly
+@few_examples
 def test_sparsemax_is_the_nearest_distribution(scores: list[float]) -> None:
-    assert sparsemax(scores) == pytest.approx(nearest_by_trying(scores), abs=1e-9)
+    assert sparsemax(scores) == pytest.approx(nearest_distribution(scores), abs=1e-9)
 
 
 @given(some_scores, st.data())
-@quickly
-def test_sparsemax_is_the_nearest_distribution_over_what_it_sees(scores: list[float], data: st.DataObject) -> None:
+@few_examples
+def test_masked_sparsemax_is_the_nearest_distribution_over_the_visible_keys(
+    scores: list[float], data: st.DataObject
+) -> None:
     keep = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)).filter(any))
-    seen = nearest_by_trying([s for s, k in zip(scores, keep, strict=True) if k])
-    wanted = [seen.pop(0) if k else 0.0 for k in keep]
-    assert sparsemax(scores, keep) == pytest.approx(wanted, abs=1e-9)
+    visible = nearest_distribution([s for s, k in zip(scores, keep, strict=True) if k])
+    expected = [visible.pop(0) if k else 0.0 for k in keep]
+    assert sparsemax(scores, keep) == pytest.approx(expected, abs=1e-9)
 
 
 @given(some_scores)
-@quickly
-def test_the_jacobian_of_sparsemax_is_that_of_its_support(scores: list[float]) -> None:
-    """diag(s) − s sᵀ / |s|, where s marks the places that have weight (Martins & Astudillo 2016, §2.4)."""
+@few_examples
+def test_jacobian_of_sparsemax_matches_the_paper(scores: list[float]) -> None:
+    """diag(s) − s sᵀ / |s|, where s is 1 on the support and 0 elsewhere (Martins & Astudillo 2016, §2.4)."""
     weights = torch.tensor(sparsemax(scores))
     support = (weights > 0).double()
     excess = torch.tensor(scores)[weights > 0].sum().sub(1) / support.sum()
-    assume((torch.tensor(scores) - excess).abs().min() > 1e-6)  # at the edge of the support there is no derivative
-    wanted = torch.diag(support) - torch.outer(support, support) / support.sum()
-    found = torch.autograd.functional.jacobian(lambda s: Sparsemax()(s, None), row(scores)[0])
-    torch.testing.assert_close(found.view(len(scores), -1), wanted, atol=1e-9, rtol=0)
+    assume((torch.tensor(scores) - excess).abs().min() > 1e-6)  # not differentiable at the edge of the support
+    expected = torch.diag(support) - torch.outer(support, support) / support.sum()
+    jacobian = torch.autograd.functional.jacobian(lambda s: Sparsemax()(s, None), row(scores)[0])
+    torch.testing.assert_close(jacobian.view(len(scores), -1), expected, atol=1e-9, rtol=0)
 
 
-def test_at_the_edge_of_its_support_sparsemax_has_a_one_sided_derivative() -> None:
-    """Scores 1 and 0 give weights 1 and 0. Whatever side one takes, what one weight gains the other loses."""
+def test_sparsemax_has_a_one_sided_derivative_at_the_edge_of_its_support() -> None:
+    """Scores 1 and 0 give weights 1 and 0. On either side, one weight gains what the other loses."""
     scores = row([1.0, 0.0])[0]
-    found = torch.autograd.functional.jacobian(lambda s: Sparsemax()(s, None), scores).view(2, 2)
-    torch.testing.assert_close(found.sum(0), torch.zeros(2, dtype=torch.float64))
+    jacobian = torch.autograd.functional.jacobian(lambda s: Sparsemax()(s, None), scores).view(2, 2)
+    torch.testing.assert_close(jacobian.sum(0), torch.zeros(2, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("offset", [1e4, 1e5, 1e6])
@@ -109,10 +111,10 @@ def test_sparsemax_of_large_scores_sums_to_one(offset: float) -> None:
     torch.testing.assert_close(sums, torch.ones_like(sums), atol=1e-4, rtol=0)
 
 
-# ── soft ──────────────────────────────────────────────────────────────────────────────────────────
+# ── softmax ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_soft_by_hand() -> None:
+def test_softmax_matches_hand_computed_values() -> None:
     """Odds of 1 : 2 : 5."""
     scores = torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64).log()[None, None, None]
     assert Softmax()(scores, None)[0, 0, 0].tolist() == pytest.approx([1 / 8, 2 / 8, 5 / 8])
@@ -121,21 +123,21 @@ def test_soft_by_hand() -> None:
     assert Softmax()(scores, ~keep & False)[0, 0, 0].tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("hidden", [False, True])
-@pytest.mark.parametrize("normalizer", [Softmax(), Sparsemax()], ids=["soft", "sparsemax"])
-def test_gradients_of_scores(normalizer: Softmax | Sparsemax, hidden: bool) -> None:
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("normalizer", [Softmax(), Sparsemax()], ids=["softmax", "sparsemax"])
+def test_gradients_of_scores(normalizer: Softmax | Sparsemax, masked: bool) -> None:
     scores = torch.randn(
         2, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True
     )
-    keep = torch.tensor([[True] * 4, [True, True, False, False]])[:, None, None] if hidden else None
+    keep = torch.tensor([[True] * 4, [True, True, False, False]])[:, None, None] if masked else None
     assert torch.autograd.gradcheck(lambda s: normalizer(s, keep), scores)
 
 
-# ── hard: its learning is in test_hard.py ─────────────────────────────────────────────────────────
+# ── hard (its gradients: test_hard.py) ───────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("p", "dice", "wanted"),
+    ("p", "uniform", "expected"),
     [
         ([0.25, 0.25, 0.5], 0.0, 0),
         ([0.25, 0.25, 0.5], 0.2499, 0),
@@ -143,29 +145,31 @@ def test_gradients_of_scores(normalizer: Softmax | Sparsemax, hidden: bool) -> N
         ([0.25, 0.25, 0.5], 0.4999, 1),
         ([0.25, 0.25, 0.5], 0.5, 2),
         ([0.25, 0.25, 0.5], 0.9999, 2),
-        ([0.0, 0.5, 0.0, 0.5, 0.0], 0.0, 1),  # what cannot be is never chosen
+        ([0.0, 0.5, 0.0, 0.5, 0.0], 0.0, 1),  # a key of probability 0 is never chosen
         ([0.0, 0.5, 0.0, 0.5, 0.0], 0.5, 3),
         ([0.0, 0.5, 0.0, 0.5, 0.0], 0.9999999, 3),
     ],
 )
-def test_a_throw_of_the_dice_by_hand(p: list[float], dice: float, wanted: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.full(shape, dice, dtype=torch.float64))
-    assert Hard().sample(row(p)[0]).item() == wanted
+def test_sampling_inverts_the_cumulative_distribution(
+    p: list[float], uniform: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "rand", lambda *shape, **_: torch.full(shape, uniform, dtype=torch.float64))
+    assert Hard().sample(row(p)[0]).item() == expected
 
 
-def test_places_are_drawn_as_often_as_their_weight_says() -> None:
+def test_keys_are_sampled_with_their_softmax_probability_and_heads_independently() -> None:
     torch.manual_seed(0)
-    throws, scores = 40_000, torch.tensor([0.3, -1.0, 1.2, 0.0])
-    weights = Hard().train()(scores.expand(1, 2, throws, 4), None)
+    draws, scores = 40_000, torch.tensor([0.3, -1.0, 1.2, 0.0])
+    weights = Hard().train()(scores.expand(1, 2, draws, 4), None)
     p = scores.softmax(0)
-    error = 5 * (p * (1 - p) / throws).sqrt()
+    error = 5 * (p * (1 - p) / draws).sqrt()
     for head in range(2):
         assert ((weights[0, head].mean(0) - p).abs() < error).all()
-    both = (weights[0, 0] * weights[0, 1]).sum(-1).mean()  # heads throw dice of their own
-    assert both.item() == pytest.approx(float((p * p).sum()), abs=0.02)
+    agreement = (weights[0, 0] * weights[0, 1]).sum(-1).mean()
+    assert agreement.item() == pytest.approx(float((p * p).sum()), abs=0.02)
 
 
-def test_what_is_hidden_is_never_drawn() -> None:
+def test_masked_keys_are_never_sampled() -> None:
     torch.manual_seed(0)
     keep = torch.tensor([False, True, False, True])[None, None, None]
     weights = Hard().train()(torch.zeros(1, 1, 5000, 4), keep)
@@ -173,7 +177,7 @@ def test_what_is_hidden_is_never_drawn() -> None:
     assert weights.sum().item() == 5000
 
 
-def test_in_use_the_likeliest_place_is_taken() -> None:
+def test_evaluation_takes_the_most_likely_key() -> None:
     scores = torch.tensor([0.3, -1.0, 1.2, 0.0])[None, None, None]
     assert Hard().eval()(scores, None)[0, 0, 0].tolist() == [0, 0, 1, 0]
     keep = torch.tensor([True, True, False, True])[None, None, None]

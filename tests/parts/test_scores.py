@@ -1,4 +1,4 @@
-"""Scores by hand, in small whole numbers, and their gradients by differences."""
+"""Scores against hand-computed values with small integers, and their gradients by finite differences."""
 
 import math
 from collections.abc import Callable
@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from contracts.checks import shaken
+from contracts.checks.common import perturbed
 from saccade.parts import SCORES, Additive, Dot, Multiplicative, ReducedRank, ScaledDot
 
-# one sentence, one head: two queries and three keys of two numbers
+# one sentence, one head: two queries and three keys of width 2
 Q = [[1, 2], [0, -1]]
 K = [[3, 4], [5, -6], [0, 1]]
-# another head with other queries and keys
+# the queries and keys of a second head
 Q2 = [[2, 0], [1, 1]]
 K2 = [[1, 1], [0, 2], [-3, 1]]
 
@@ -25,8 +25,8 @@ def heads(*heads: list[list[int]]) -> Tensor:
     return torch.tensor(heads, dtype=torch.float64)[None]
 
 
-def filled(score: nn.Module, **weights: Any) -> Any:
-    """The score in double precision with these weights."""
+def with_weights(score: nn.Module, **weights: Any) -> Any:
+    """The score in double precision, its weights set to these values."""
     score = score.double()
     with torch.no_grad():
         for name, value in weights.items():
@@ -39,8 +39,8 @@ def scores(score: Any, q: Tensor, k: Tensor) -> Tensor:
     return score.join(score.query(q), score.key(k))
 
 
-def same(found: Tensor, *wanted: Any) -> None:
-    torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64)[None], rtol=0, atol=1e-12)
+def assert_scores(actual: Tensor, *expected: Any) -> None:
+    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64)[None], rtol=0, atol=1e-12)
 
 
 DOT = [
@@ -53,16 +53,16 @@ DOT2 = [
 ]
 
 
-def test_dot_by_hand() -> None:
+def test_dot_matches_hand_computed_values() -> None:
     assert DOT == [[11, -7, 2], [-4, 6, -1]]
-    same(scores(Dot(), heads(Q), heads(K)), DOT)
-    same(scores(Dot(), heads(Q, Q2), heads(K, K2)), DOT, DOT2)
+    assert_scores(scores(Dot(), heads(Q), heads(K)), DOT)
+    assert_scores(scores(Dot(), heads(Q, Q2), heads(K, K2)), DOT, DOT2)
 
 
-def test_scaled_dot_by_hand() -> None:
-    one, two = ([[s / math.sqrt(2) for s in row] for row in head] for head in (DOT, DOT2))
-    same(scores(ScaledDot(), heads(Q), heads(K)), one)
-    same(scores(ScaledDot(), heads(Q, Q2), heads(K, K2)), one, two)
+def test_scaled_dot_is_dot_divided_by_the_root_of_the_width() -> None:
+    head1, head2 = ([[s / math.sqrt(2) for s in row] for row in head] for head in (DOT, DOT2))
+    assert_scores(scores(ScaledDot(), heads(Q), heads(K)), head1)
+    assert_scores(scores(ScaledDot(), heads(Q, Q2), heads(K, K2)), head1, head2)
 
 
 def test_scaled_dot_has_variance_one_at_any_width() -> None:
@@ -87,61 +87,61 @@ BILINEAR2 = [
 ]
 
 
-def test_multiplicative_by_hand() -> None:
+def test_multiplicative_matches_hand_computed_values() -> None:
     assert BILINEAR == [[59, -41, 11], [-22, 14, -4]]
-    same(scores(filled(Multiplicative(1, 2), out=MATRIX), heads(Q), heads(K)), BILINEAR)
-    both = filled(Multiplicative(2, 2), out=[MATRIX, MATRIX2])
-    same(scores(both, heads(Q, Q2), heads(K, K2)), BILINEAR, BILINEAR2)
+    assert_scores(scores(with_weights(Multiplicative(1, 2), out=MATRIX), heads(Q), heads(K)), BILINEAR)
+    two_heads = with_weights(Multiplicative(2, 2), out=[MATRIX, MATRIX2])
+    assert_scores(scores(two_heads, heads(Q, Q2), heads(K, K2)), BILINEAR, BILINEAR2)
 
 
-def test_multiplicative_with_the_identity_is_dot() -> None:
-    same(scores(filled(Multiplicative(1, 2), out=[[1, 0], [0, 1]]), heads(Q), heads(K)), DOT)
+def test_multiplicative_with_the_identity_matrix_equals_dot() -> None:
+    assert_scores(scores(with_weights(Multiplicative(1, 2), out=[[1, 0], [0, 1]]), heads(Q), heads(K)), DOT)
 
 
-# of a query [a b] there is 1a + 2b: 5 and −2; of a key 3a − 1b: 5, 21 and −1
+# a query [a b] becomes 1a + 2b: 5 and −2; a key becomes 3a − 1b: 5, 21 and −1
 RANK_ONE = [[5 * 5, 5 * 21, 5 * -1], [-2 * 5, -2 * 21, -2 * -1]]
-# of a query 1a + 0b: 2 and 1; of a key 1a + 1b: 2, 2 and −2
+# a query becomes 1a + 0b: 2 and 1; a key becomes 1a + 1b: 2, 2 and −2
 RANK_ONE2 = [[2 * 2, 2 * 2, 2 * -2], [1 * 2, 1 * 2, 1 * -2]]
 
 
-def test_reduced_rank_by_hand() -> None:
-    one = filled(ReducedRank(1, 2, rank=1), query_weight=[1, 2], key_weight=[3, -1])
-    same(scores(one, heads(Q), heads(K)), RANK_ONE)
-    both = filled(ReducedRank(2, 2, rank=1), query_weight=[[1, 2], [1, 0]], key_weight=[[3, -1], [1, 1]])
-    same(scores(both, heads(Q, Q2), heads(K, K2)), RANK_ONE, RANK_ONE2)
+def test_reduced_rank_matches_hand_computed_values() -> None:
+    one_head = with_weights(ReducedRank(1, 2, rank=1), query_weight=[1, 2], key_weight=[3, -1])
+    assert_scores(scores(one_head, heads(Q), heads(K)), RANK_ONE)
+    two_heads = with_weights(ReducedRank(2, 2, rank=1), query_weight=[[1, 2], [1, 0]], key_weight=[[3, -1], [1, 1]])
+    assert_scores(scores(two_heads, heads(Q, Q2), heads(K, K2)), RANK_ONE, RANK_ONE2)
 
 
-def test_reduced_rank_is_a_bilinear_form_of_its_rank() -> None:
+def test_reduced_rank_equals_multiplicative_with_a_matrix_of_that_rank() -> None:
     torch.manual_seed(0)
-    low = ReducedRank(1, 7, rank=3).double()
-    form = low.query_weight[0] @ low.key_weight[0].T
-    assert torch.linalg.matrix_rank(form) == 3
+    reduced = ReducedRank(1, 7, rank=3).double()
+    matrix = reduced.query_weight[0] @ reduced.key_weight[0].T
+    assert torch.linalg.matrix_rank(matrix) == 3
     q, k = (torch.randn(2, 1, n, 7, dtype=torch.float64) for n in (5, 4))
-    torch.testing.assert_close(scores(low, q, k), q @ form @ k.transpose(-1, -2))
-    whole = filled(Multiplicative(1, 7), out=form.T.tolist())
-    torch.testing.assert_close(scores(whole, q, k), scores(low, q, k))
+    torch.testing.assert_close(scores(reduced, q, k), q @ matrix @ k.transpose(-1, -2))
+    full = with_weights(Multiplicative(1, 7), out=matrix.T.tolist())
+    torch.testing.assert_close(scores(full, q, k), scores(reduced, q, k))
 
 
-# of a query [a b] there are a and b, of a key b and a; the two tanh count 10 and 1
+# a query [a b] becomes [a b], a key becomes [b a]; the two tanh have the weights 10 and 1
 ADDED = [[10 * tanh(a + d) + tanh(b + c) for c, d in K] for a, b in Q]
-# of a query 2a and 0, of a key 0 and b; the two tanh count 1 and −1
+# a query becomes [2a 0], a key becomes [0 b]; the two tanh have the weights 1 and −1
 ADDED2 = [[tanh(2 * a) - tanh(d) for c, d in K2] for a, b in Q2]
 
 
-def test_additive_by_hand() -> None:
+def test_additive_matches_hand_computed_values() -> None:
     assert ADDED[0] == [10 * tanh(1 + 4) + tanh(2 + 3), 10 * tanh(1 - 6) + tanh(2 + 5), 10 * tanh(1 + 1) + tanh(2 + 0)]
-    one = filled(Additive(1, 2), query_weight=[[1, 0], [0, 1]], key_weight=[[0, 1], [1, 0]], out=[10, 1])
-    same(scores(one, heads(Q), heads(K)), ADDED)
-    both = filled(
+    one_head = with_weights(Additive(1, 2), query_weight=[[1, 0], [0, 1]], key_weight=[[0, 1], [1, 0]], out=[10, 1])
+    assert_scores(scores(one_head, heads(Q), heads(K)), ADDED)
+    two_heads = with_weights(
         Additive(2, 2),
         query_weight=[[[1, 0], [0, 1]], [[2, 0], [0, 0]]],
         key_weight=[[[0, 1], [1, 0]], [[0, 0], [0, 1]]],
         out=[[10, 1], [1, -1]],
     )
-    same(scores(both, heads(Q, Q2), heads(K, K2)), ADDED, ADDED2)
+    assert_scores(scores(two_heads, heads(Q, Q2), heads(K, K2)), ADDED, ADDED2)
 
 
-def test_additive_has_as_many_units_as_asked_for() -> None:
+def test_additive_has_inner_hidden_units() -> None:
     assert Additive(1, 7).prepared == 7
     wide = Additive(2, 7, inner=5)
     assert (wide.prepared, tuple(wide.query_weight.shape), tuple(wide.out.shape)) == (5, (2, 7, 5), (2, 5, 1))
@@ -158,7 +158,7 @@ SMALL: dict[str, Callable[[int], Any]] = {
 }
 
 
-def test_every_score_is_here() -> None:
+def test_all_scores_are_covered() -> None:
     assert SMALL.keys() == SCORES.keys()
 
 
@@ -166,19 +166,19 @@ def test_every_score_is_here() -> None:
 @pytest.mark.parametrize("kind", SMALL)
 def test_gradients_of_queries_keys_and_weights(kind: str, count: int) -> None:
     torch.manual_seed(0)
-    score = shaken(SMALL[kind](count)).double()
+    score = perturbed(SMALL[kind](count)).double()
     q, k = (torch.randn(2, count, n, 3, dtype=torch.float64, requires_grad=True) for n in (3, 2))
     assert torch.autograd.gradcheck(lambda q, k, *weights: scores(score, q, k), (q, k, *score.parameters()))
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_heads_have_weights_of_their_own(kind: str) -> None:
-    """What one head asks teaches the weights of that head only."""
+def test_each_head_has_its_own_weights(kind: str) -> None:
+    """A loss on the scores of one head has gradients only for the weights of that head."""
     torch.manual_seed(0)
     score = SMALL[kind](2)
     q, k = (torch.randn(2, 2, n, 3) for n in (3, 2))
     if list(score.parameters()):
         scores(score, q, k)[:, 1].sum().backward()
     for name, weight in score.named_parameters():
-        assert not weight.grad[0].any(), f"{name} of the other head"
-        assert weight.grad[1].any(), f"{name} of this head"
+        assert not weight.grad[0].any(), f"{name} of head 0"
+        assert weight.grad[1].any(), f"{name} of head 1"

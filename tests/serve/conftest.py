@@ -1,4 +1,4 @@
-"""A tiny translator of dates, and real servers of it."""
+"""A small translation model for dates, and real servers that serve it."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 import jaxtyping
 import pytest
 
-from serve.wire import JSON, Answer, Server, until
+from serve.http_client import JSON, Response, Server, wait_until
 from view.browser import skip_without_browser
 
 SMALL = {
@@ -48,33 +48,33 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def back(run: Path) -> Path:
-    """The same weights under another name, for servers of several models."""
+    """A copy of the run under another name, for servers with several models."""
     return Path(shutil.copytree(run, run.parent / "back"))
 
 
 @contextmanager
-def serving(command: list[str], said: Path) -> Iterator[Server]:
-    """A server that a command starts, ready."""
-    with said.open("wb") as stderr:
+def serving(command: list[str], stderr: Path) -> Iterator[Server]:
+    """A server started by a command; it is ready."""
+    with stderr.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, *command], stderr=stderr, env={**os.environ, "OMP_NUM_THREADS": "1"}
+            [sys.executable, *command], stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1"}
         )
     try:
-        server = Server(port_of(process, said), process, said)
-        until(lambda: server.get("/readyz").status == 200)
+        server = Server(port_of(process, stderr), process, stderr)
+        wait_until(lambda: server.get("/readyz").status == 200)
         yield server
     finally:
         process.kill()
         process.wait()
 
 
-def port_of(process: subprocess.Popen[bytes], said: Path) -> int:
-    """The port, as soon as the server names it."""
+def port_of(process: subprocess.Popen[bytes], stderr: Path) -> int:
+    """Wait for the port that the server prints."""
     address = re.compile(r"http://127\.0\.0\.1:(\d+)")
-    until(lambda: bool(address.search(said.read_text())) or process.poll() is not None)
-    found = address.search(said.read_text())
-    assert found, said.read_text()
-    return int(found[1])
+    wait_until(lambda: bool(address.search(stderr.read_text())) or process.poll() is not None)
+    match = address.search(stderr.read_text())
+    assert match, stderr.read_text()
+    return int(match[1])
 
 
 SERVE = ["-m", "saccade", "serve", "--port", "0"]
@@ -82,7 +82,7 @@ SERVE = ["-m", "saccade", "serve", "--port", "0"]
 
 @pytest.fixture(scope="session")
 def server(run: Path, back: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The server as it is without any option, with a model for each direction."""
+    """The server with default options, and one model for each direction."""
     with serving([*SERVE, f"en-de={run}", f"de-en={back}"], tmp_path_factory.mktemp("server") / "stderr") as started:
         yield started
 
@@ -92,52 +92,52 @@ Serve = Callable[..., Server]
 
 @pytest.fixture(scope="module")
 def serve(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
-    """`serve("--api-key", "x")`: another server, with settings of its own."""
+    """`serve("--api-keys", file)`: another server with these options."""
     with ExitStack() as servers:
 
         def start(*flags: object) -> Server:
-            said = tmp_path_factory.mktemp("serve") / "stderr"
-            return servers.enter_context(serving([*SERVE, f"en-de={run}", *map(str, flags)], said))
+            stderr = tmp_path_factory.mktemp("serve") / "stderr"
+            return servers.enter_context(serving([*SERVE, f"en-de={run}", *map(str, flags)], stderr))
 
         yield start
 
 
-class Faulty(Server):
-    """A server of `faulty.py`."""
+class ScriptedServer(Server):
+    """A server started by `scripted_server.py`."""
 
     folder: Path
-    opened: ExitStack  # connections that tests may leave open
+    connections: ExitStack  # closed after the tests of a module
 
-    def translate(self, text: str) -> Answer:
+    def translate(self, text: str) -> Response:
         return self.post("/translate", {"q": text, "source": "en", "target": "de"})
 
     def begin_translate(self, text: str) -> socket.socket:
-        """The same, with the answer unread."""
+        """The same without reading the response."""
         body = json.dumps({"q": text, "source": "en", "target": "de"}).encode()
-        return self.opened.enter_context(closing(self.begin("POST", "/translate", body, JSON)))
+        return self.connections.enter_context(closing(self.begin("POST", "/translate", body, JSON)))
 
-    def begin_work(self, order: str, name: str) -> socket.socket:
-        """Let the model hold or stall, and wait until it does."""
-        connection = self.begin_translate(f"{order} {name}")
-        until((self.folder / f"{name}.begun").exists)
+    def begin_blocked(self, command: str, name: str) -> socket.socket:
+        """Block the model with "hold" or "stall", and wait until it has begun."""
+        connection = self.begin_translate(f"{command} {name}")
+        wait_until((self.folder / f"{name}.begun").exists)
         return connection
 
     def release(self, name: str) -> None:
-        """Let the model go on that holds or stalls for this name."""
+        """Unblock the model that was blocked under this name."""
         (self.folder / name).touch()
 
 
 @pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Faulty]]:
-    """`faulty(batch=1, queue=3)`: the server with a model that does as the text says, and these settings."""
+def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., ScriptedServer]]:
+    """`scripted(batch=1, queue=3)`: a server of the scripted model with these settings."""
     with ExitStack() as servers:
 
-        def start(**settings: object) -> Faulty:
-            folder = tmp_path_factory.mktemp("faulty")
-            command = [str(Path(__file__).with_name("faulty.py")), str(folder), json.dumps(settings)]
-            found = servers.enter_context(serving(command, folder / "stderr"))
-            server = Faulty(found.port, found.process, found.said)
-            server.folder, server.opened = folder, servers
+        def start(**settings: object) -> ScriptedServer:
+            folder = tmp_path_factory.mktemp("scripted")
+            command = [str(Path(__file__).with_name("scripted_server.py")), str(folder), json.dumps(settings)]
+            started = servers.enter_context(serving(command, folder / "stderr"))
+            server = ScriptedServer(started.port, started.process, started.stderr)
+            server.folder, server.connections = folder, servers
             return server
 
         yield start

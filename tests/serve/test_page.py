@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serve.wire import Server, until
-from view.browser import Visit, chromium
+from view.browser import BrowserPage, chromium
 
 DATE = "Tuesday, March 4, 2031"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
@@ -27,22 +27,22 @@ def obedient(faulty: Any) -> Any:
     return faulty()
 
 
-Open = Callable[..., Visit]
+Open = Callable[..., BrowserPage]
 
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Open]:
     """Open the page of a server. In the end it must not have complained, nor asked anyone else for anything."""
-    opened: list[tuple[Server, Visit]] = []
+    opened: list[tuple[Server, BrowserPage]] = []
 
-    def start(server: Server, fragment: str = "", **settings: Any) -> Visit:
-        opened.append((server, Visit(browser, f"{server.address}/{fragment}", **settings)))
+    def start(server: Server, fragment: str = "", **settings: Any) -> BrowserPage:
+        opened.append((server, BrowserPage(browser, f"{server.address}/{fragment}", **settings)))
         opened[-1][1].page.locator("#counter:not(:empty)").wait_for()
         return opened[-1][1]
 
     yield start
     for server, each in opened:
-        assert each.complaints == []
+        assert each.messages == []
         assert all(url.startswith(server.address) for url in each.requests)
         each.page.close()
 
@@ -61,7 +61,7 @@ def answer(*sentences: dict[str, Any]) -> dict[str, Any]:
     return {"model": "dates", "source": "en", "target": "de", "detected": None, "translations": [translation]}
 
 
-def answering(visit: Visit, *answers: dict[str, Any]) -> list[dict[str, Any]]:
+def answering(visit: BrowserPage, *answers: dict[str, Any]) -> list[dict[str, Any]]:
     """Let these be the answers, the last of them from then on; returns what is asked for, as it comes."""
     asked: list[dict[str, Any]] = []
 
@@ -78,16 +78,16 @@ def asked_for(request: Any) -> str | None:
     return request.post_data_json["text"] if request.url.endswith("/v1/translate") else None
 
 
-def shows(visit: Visit, text: str) -> None:
+def shows(visit: BrowserPage, text: str) -> None:
     """Wait until this is the translation."""
     visit.page.locator("#translation:not(.stale)").get_by_text(text, exact=True).wait_for()
 
 
-def status(visit: Visit, text: str) -> None:
+def status(visit: BrowserPage, text: str) -> None:
     visit.page.locator("#status").get_by_text(text).wait_for()
 
 
-def translated(visit: Visit, text: str) -> str:
+def translated(visit: BrowserPage, text: str) -> str:
     """Type a text and read what comes out."""
     visit.page.fill("#text", text)
     visit.page.locator("#translation:not(.stale) .word").first.wait_for()
@@ -153,7 +153,7 @@ def test_a_service_that_is_busy_or_away_is_asked_again(
     opened.page.clock.run_for(seconds * 1000)
     shows(opened, "HELLO")
     assert opened.page.locator("#status").text_content() == ""
-    opened.complaints[:] = [each for each in opened.complaints if "Failed to load resource" not in each]
+    opened.messages[:] = [each for each in opened.messages if "Failed to load resource" not in each]
 
 
 def test_a_refusal_is_said_in_words(visit: Open, obedient: Any) -> None:
@@ -163,7 +163,7 @@ def test_a_refusal_is_said_in_words(visit: Open, obedient: Any) -> None:
     assert opened.page.locator("#busy").is_hidden()
     opened.page.fill("#text", "well")
     shows(opened, "WELL")
-    opened.complaints[:] = [each for each in opened.complaints if "Failed to load resource" not in each]
+    opened.messages[:] = [each for each in opened.messages if "Failed to load resource" not in each]
 
 
 def test_a_key_is_asked_for_and_the_limit_is_kept(visit: Open, serve: Any, tmp_path: Path) -> None:
@@ -337,10 +337,10 @@ def test_hostile_text_stays_text_wherever_it_comes_from(visit: Open, server: Ser
 def test_axe_finds_nothing_serious(visit: Open, server: Server, scheme: str, width: int) -> None:
     size = {"width": width, "height": 800}
     opened = visit(server, f"{PAIR}&attention=shown", color_scheme=scheme, viewport=size, bypass_csp=True)
-    assert opened.findings() == []
+    assert opened.accessibility_violations() == []
     translated(opened, f"{DATE}\nMay 1, 2030")
     opened.page.locator(".heat-map td").first.wait_for()
-    assert opened.findings() == []
+    assert opened.accessibility_violations() == []
     assert opened.page.evaluate("document.documentElement.scrollWidth") == width
 
 

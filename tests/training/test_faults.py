@@ -579,7 +579,7 @@ def spoil(patch: pytest.MonkeyPatch, factor: float, when: Callable[[int], bool])
     def loss(self: Translation, model: Any, batch: Any) -> Loss:
         found = real_loss(self, model, batch)
         bad = when(now[0]) and batch is now[1][0]  # one of the batches of an update is enough
-        return Loss(found.total * factor, found.count, found.shown) if bad else found
+        return Loss(found.total * factor, found.count, found.logged) if bad else found
 
     patch.setattr(loop, "update", update)
     patch.setattr(Translation, "loss", loss)

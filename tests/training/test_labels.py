@@ -166,7 +166,7 @@ def test_a_batch_without_any_label_teaches_nothing_and_harms_nothing(trained: Pa
     batch = Corpus([values], [[NO_LABEL] * 2], COLLATE_LABELS).batch([0])
     loss = run.task.loss(run.model, batch)
     loss.total.backward()
-    assert (float(loss.total.detach()), loss.count, loss.shown["cost"]) == (0.0, 0, 0.0)
+    assert (float(loss.total.detach()), loss.count, loss.logged["cost"]) == (0.0, 0, 0.0)
     assert not any(p.grad is not None and p.grad.any() for p in run.model.parameters())
 
 
@@ -250,7 +250,7 @@ def test_labels_are_sorted_stored_and_none_is_none():
     assert labels.encode(["ü", "", "a"], "here").tolist() == [2, NO_LABEL, 0]
     assert labels.decode([2, 0]) == ["ü", "a"]
     assert LabelCodec.read(labels.dump()).names == labels.names
-    with pytest.raises(DataError, match=r"train.tsv:7: the label 'c' does not occur in training \(known: a, b, ü\)"):
+    with pytest.raises(DataError, match=r"train.tsv:7: the label 'c' does not occur in the training data \(known: a, b, ü\)"):
         labels.encode(["a", "c"], "train.tsv:7")
     with pytest.raises(DataError, match="no row has a label"):
         LabelCodec.learn(["", ""])
@@ -272,7 +272,7 @@ def test_scaling_gives_mean_zero_and_deviation_one_and_leaves_constants_alone():
     assert np.abs(scaled[:, 2]).max() < 1e-6  # 0.1 cannot be written in binary, and must not become noise
     again = Scaling.read(scaling.dump())
     assert np.array_equal(again.scaled(series[0], "here"), scaling.scaled(series[0], "here"))
-    with pytest.raises(DataError, match=r"b.npz:u1: 2 numbers a frame, but the run was trained on 3"):
+    with pytest.raises(DataError, match=r"b.npz:u1: has 2 values per frame, but the run was trained on 3"):
         scaling.scaled(series[0][:, :2], "b.npz:u1")
 
 
@@ -345,10 +345,10 @@ def test_long_sentences_are_left_out_and_long_series_are_cut():
         ([[1.0, 2.0], [3.0, float("nan")]], "item 1: row 1, column 1 is NaN"),
         ([[1.0, float("inf")]], "item 1: row 0, column 1 is infinite"),
         ([[1.0, 1e300]], "item 1: row 0, column 1 is 1e+300, too large"),
-        ([[1.0, 2.0, 3.0]], "item 1: has the shape [1, 3], but the run reads [frames, 2]"),
-        ([1.0, 2.0], "item 1: has the shape [2], but the run reads [frames, 2]"),
-        ([["a", "b"]], "item 1: holds <U1, not real numbers"),
-        ("text", "item 1: holds <U4, not real numbers"),
+        ([[1.0, 2.0, 3.0]], "item 1: has shape [1, 3], but the run needs [frames, 2]"),
+        ([1.0, 2.0], "item 1: has shape [2], but the run needs [frames, 2]"),
+        ([["a", "b"]], "item 1: has data type <U1, not real numbers"),
+        ("text", "item 1: has data type <U4, not real numbers"),
     ],
 )
 def test_frames_that_are_none_are_refused_with_their_row(values: Any, words: str):
@@ -495,7 +495,7 @@ def test_a_label_never_seen_in_training_is_named_or_left_out(split: str, kind: s
     label = "strange" if kind in ("words", "texts") else "9"
     with pytest.raises(DataError) as refused:
         train(recipe, tmp_path / "run", Silent())
-    assert str(refused.value).startswith(f"{place}: the label '{label}' does not occur in training (known: ")
+    assert str(refused.value).startswith(f"{place}: the label '{label}' does not occur in the training data (known: ")
     said: list[str] = []
 
     class Listener(Silent):
@@ -545,7 +545,7 @@ UNFIT: dict[str, tuple[str, dict[str, Any], str]] = {
     "a head that shares with no decoder": (
         "words",
         {"model": {"head": "tied"}},
-        'model.head: "tied" shares the table of a decoder',
+        'model.head: "tied" shares the embedding table of a decoder',
     ),
     "numbers read as words": (
         "frames",

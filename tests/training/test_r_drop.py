@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from contracts.checks import apart, random_corpus, shaken
+from contracts.checks.batches import random_corpus
+from contracts.checks.common import perturbed
+from contracts.checks.heads import symmetric_kl
 from saccade.config import python_layer, resolve
 from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
 from saccade.tasks.guides import GuidedHead
@@ -21,7 +23,7 @@ def model_of(rate: float) -> Model:
     tree["dropout"] = {"residual": rate, "embedding": rate}
     config = resolve(ModelConfig, [python_layer(tree)], spread_block).config
     torch.manual_seed(0)
-    return shaken(assemble(config, V, V), by=0.1).train()
+    return perturbed(assemble(config, V, V), by=0.1).train()
 
 
 def gradients(model: Model, total: torch.Tensor) -> list[torch.Tensor]:
@@ -32,7 +34,7 @@ def test_where_nothing_is_dropped_two_answers_are_one() -> None:
     model, batch = model_of(0.0), random_corpus(11).batch(range(11))
     once, twice = Translation().loss(model, batch), Translation(r_drop=3.0).loss(model, batch)
     assert twice.count == once.count
-    assert twice.shown["cost"] == pytest.approx(once.shown["cost"])
+    assert twice.logged["cost"] == pytest.approx(once.logged["cost"])
     torch.testing.assert_close(twice.total, once.total)
     for found, wanted in zip(gradients(model, twice.total), gradients(model, once.total), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
@@ -44,11 +46,11 @@ def test_the_loss_is_half_of_that_of_liang_et_al() -> None:
     torch.manual_seed(5)
     found = Translation(r_drop=3.0).loss(model, batch)
     torch.manual_seed(5)
-    hidden, target = teacher_forced_hidden(model, batch.repeated())
+    hidden, target = teacher_forced_hidden(model, batch.doubled())
     log_probs = model.head.log_probs(hidden)
     costs = torch.nn.functional.cross_entropy(log_probs, target, reduction="sum", label_smoothing=0.1)
-    wanted = (costs + 3.0 * apart(*log_probs.chunk(2))) / 2
-    assert float(apart(*log_probs.chunk(2)).detach()) > 1, "the answers are the same: nothing was tested"
+    wanted = (costs + 3.0 * symmetric_kl(*log_probs.chunk(2))) / 2
+    assert float(symmetric_kl(*log_probs.chunk(2)).detach()) > 1, "the answers are the same: nothing was tested"
     torch.testing.assert_close(found.total, wanted, rtol=1e-5, atol=1e-4)
     for ours, theirs in zip(gradients(model, found.total), gradients(model, wanted), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
@@ -60,7 +62,7 @@ def test_a_guide_is_heard_once() -> None:
     Translation(**guided).prepare(type("Encoded", (), {"corpus": corpus})(), lambda text: None)
     batch = corpus.batch(range(11))
     once, twice = Translation(**guided).loss(model, batch), Translation(**guided, r_drop=3.0).loss(model, batch)
-    assert twice.shown["guide"] == pytest.approx(once.shown["guide"], rel=1e-4)
+    assert twice.logged["guide"] == pytest.approx(once.logged["guide"], rel=1e-4)
     torch.testing.assert_close(twice.total, once.total)
 
 

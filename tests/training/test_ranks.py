@@ -368,9 +368,9 @@ def test_shares_are_the_whole_batch_in_parts_of_about_equal_length(lengths: list
     rows = np.arange(len(corpus))[::-1]
     shares = [Shard(rank, count).of(corpus, rows) for rank in range(count)]
     assert np.concatenate(shares).tolist() == rows.tolist()
-    tokens = [int(corpus.places[share].sum()) for share in shares]
-    assert max(tokens) <= corpus.places.sum() / count + corpus.places.max()
-    assert min(tokens) >= corpus.places.sum() / count - corpus.places.max()
+    tokens = [int(corpus.lengths[share].sum()) for share in shares]
+    assert max(tokens) <= corpus.lengths.sum() / count + corpus.lengths.max()
+    assert min(tokens) >= corpus.lengths.sum() / count - corpus.lengths.max()
 
 
 @given(st.integers(1, 5), st.integers(0, 60), st.integers(0, 3))

@@ -42,7 +42,7 @@ WATCHED = {
     "update": ("saccade.training.loop", "update"),
     "log": ("saccade.training.loop", "log"),
     "append": ("saccade.training.loop", "append"),
-    "decode": ("saccade.decode.torch_engine:SearchEngine", "_generate_batch"),
+    "decode": ("saccade.decode.search_engine:SearchEngine", "_generate_batch"),
     "cost": ("saccade.tasks.translation", "teacher_forced_cost"),
     "validate": ("saccade.training.loop", "validate"),
     "write_checkpoint": ("saccade.training.loop", "write_checkpoint"),

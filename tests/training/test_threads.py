@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.checks import random_corpus, shaken
+from contracts.checks.batches import random_corpus
+from contracts.checks.common import perturbed
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Batch, Corpus, Padded
 from saccade.data.tokenizers import END
@@ -46,7 +47,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def model_of(tree: dict[str, Any], writes: bool = True) -> Model:
     config = resolve(ModelConfig, [python_layer(tree)], spread_block).config
     torch.manual_seed(0)
-    return shaken(assemble(config, V, V, writes=writes), by=0.1).train()
+    return perturbed(assemble(config, V, V, has_decoder=writes), by=0.1).train()
 
 
 def batch_of(rows: int = 23) -> Batch:
@@ -67,8 +68,8 @@ def test_shares_have_the_gradients_of_the_whole(tree: dict[str, Any], count: int
     whole, expected = learned(SingleReplica(model, task), batch)
     loss, found = learned(ThreadedReplicas(model, task, count, DIM), batch)
     assert loss.count == whole.count
-    assert loss.shown.keys() == whole.shown.keys()
-    assert loss.shown["cost"] == pytest.approx(whole.shown["cost"], rel=1e-5)
+    assert loss.logged.keys() == whole.logged.keys()
+    assert loss.logged["cost"] == pytest.approx(whole.logged["cost"], rel=1e-5)
     assert float(loss.total) == pytest.approx(float(whole.total.detach()), rel=1e-5)
     assert found.keys() == expected.keys()
     for name, gradient in found.items():

@@ -1,4 +1,4 @@
-"""One browser for all tests of a file."""
+"""One browser process for all tests of a file."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Attention that the tests of the pages share."""
+"""Attention maps that several test files use."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><!--\u2028&amp;"
 
 
-def rows_that_sum_to_one(shape: tuple[int, int, int], seed: int) -> np.ndarray:
+def random_weights(shape: tuple[int, int, int], seed: int) -> np.ndarray:
+    """Weights [heads, rows, columns] whose rows sum to one."""
     noise = np.random.default_rng(seed).random(shape)
     return (noise / noise.sum(axis=-1, keepdims=True)).astype(np.float32)
 
 
 def example(extra: str = "lo") -> AttentionMaps:
-    """Two layers of three heads over "Hallo Welt" and "hello world", one word of each in two pieces."""
+    """Two layers of three heads over "Hallo Welt" and "hello world"; one word of each has two pieces."""
     source = Axis(("Hal", extra, "Welt", "</s>"), (0, 0, 1, 2))
     target = Axis(("hello", "wor", "ld", "</s>"), (0, 1, 1, 2))
     maps = {}
@@ -25,7 +26,5 @@ def example(extra: str = "lo") -> AttentionMaps:
             (f"decoder.layers.{layer}.self", target, target, "decoder"),
             (f"decoder.layers.{layer}.cross", target, source, "cross"),
         ):
-            maps[name] = AttentionMap(
-                rows_that_sum_to_one((3, len(rows), len(columns)), len(maps)), rows, columns, kind
-            )
+            maps[name] = AttentionMap(random_weights((3, len(rows), len(columns)), len(maps)), rows, columns, kind)
     return AttentionMaps("Hal" + extra + " Welt", "hello world", maps)

@@ -1,4 +1,4 @@
-"""The offline page: one inert file, whatever the sentences say."""
+"""The offline page: one file that loads nothing, and in which text from the data is never executed."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from typing import Any
 import numpy as np
 import pytest
 
-from saccade.view.document import joined
+from saccade.view.document import bundle
 from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 from saccade.view.page import write_page
 from view.examples import HOSTILE, example
 
 
 def embedded(path: Path) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
-    assert found
-    return json.loads(found.group(1))
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)
+    assert match
+    return json.loads(match.group(1))
 
 
-def test_weights_and_texts_survive_the_page(tmp_path: Path) -> None:
+def test_page_contains_all_weights_and_texts(tmp_path: Path) -> None:
     maps = example(HOSTILE)
     data = embedded(maps.save(tmp_path / "page.html"))
     (sentence,) = data["sentences"]
     assert (sentence["source"], sentence["target"]) == (maps.source, maps.target)
     for level, expected in (("pieces", maps), ("words", maps.words())):
-        assert [each["name"] for each in sentence["levels"][level]] == list(expected)
-        for each in sentence["levels"][level]:
-            original = expected[each["name"]]
-            assert each["kind"] == original.kind
-            assert tuple(each["rows"]["labels"]) == original.rows.labels
-            assert tuple(each["columns"]["words"]) == original.columns.words
-            stored = np.array(each["weights"]) / data["scale"]
+        assert [stored_map["name"] for stored_map in sentence["levels"][level]] == list(expected)
+        for stored_map in sentence["levels"][level]:
+            original = expected[stored_map["name"]]
+            assert stored_map["kind"] == original.kind
+            assert tuple(stored_map["rows"]["labels"]) == original.rows.labels
+            assert tuple(stored_map["columns"]["words"]) == original.columns.words
+            stored = np.array(stored_map["weights"]) / data["scale"]
             np.testing.assert_allclose(stored, original.weights, atol=0.5 / data["scale"] + 1e-9)
 
 
-def test_the_page_asks_nothing_of_the_network(tmp_path: Path) -> None:
+def test_page_loads_nothing_from_the_network(tmp_path: Path) -> None:
     text = example().save(tmp_path / "page.html").read_text("utf-8")
-    text = text.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
+    text = text.replace("http://www.w3.org/2000/svg", "")  # a namespace, which is not loaded
     assert list(tmp_path.iterdir()) == [tmp_path / "page.html"]
     assert not re.search(r"https?:|//[a-z]|\b(src|href)=|@import|url\(|<link|fetch\(|XMLHttp|import\(", text)
 
 
-def test_only_our_own_script_and_style_may_act(tmp_path: Path) -> None:
+def test_policy_allows_only_the_embedded_script_and_style(tmp_path: Path) -> None:
     text = example().save(tmp_path / "page.html").read_text("utf-8")
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy
@@ -60,7 +60,7 @@ def test_only_our_own_script_and_style_may_act(tmp_path: Path) -> None:
         assert f"{tag}-src 'sha256-{digest}'" in policy.group(1)
 
 
-def test_hostile_text_stays_text(tmp_path: Path) -> None:
+def test_markup_in_sentences_is_escaped(tmp_path: Path) -> None:
     text = write_page([example(HOSTILE)], tmp_path / "page.html", HOSTILE).read_text("utf-8")
     assert "<img" not in text
     assert "<!--" not in text
@@ -70,21 +70,21 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert not set(data) & set("<>&\u2028\u2029")
 
 
-def test_texts_that_are_not_unicode_are_written_all_the_same(tmp_path: Path) -> None:
+def test_lone_surrogates_do_not_prevent_writing_the_page(tmp_path: Path) -> None:
     path = write_page([example("\ud800")], tmp_path / "page.html", "\ud800 title")
     assert "? title" in path.read_text("utf-8")
     assert embedded(path)["sentences"][0]["source"] == "Hal\ud800 Welt"
 
 
-def test_a_diverged_model_is_seen_not_hidden(tmp_path: Path) -> None:
+def test_nan_and_infinite_weights_are_stored_as_null(tmp_path: Path) -> None:
     axis = Axis(("a", "b"), (0, 1))
     broken = AttentionMap(np.array([[[np.nan, np.inf], [0.25, 0.75]]], np.float32), axis, axis, "encoder")
     data = embedded(AttentionMaps("a b", "", {"encoder.layers.0.self": broken}).save(tmp_path / "page.html"))
-    (level,) = data["sentences"][0]["levels"].values()  # no word is split, so one level is enough
+    (level,) = data["sentences"][0]["levels"].values()  # no word has several pieces, so there is one level
     assert level[0]["weights"] == [[[None, None], [2500, 7500]]]
 
 
-def test_writing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_keeps_the_old_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "new" / "page.html"
     assert example().save(str(path)) == path
     before = path.read_bytes()
@@ -102,17 +102,22 @@ def test_writing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 WEB = Path(__file__).parents[2] / "src/saccade/view/web"
 
 
-def test_the_script_is_all_modules_each_once_and_after_what_it_needs() -> None:
-    script = joined("page.js")
+@pytest.mark.parametrize("entry", ["page.js", "report.js"])
+def test_names_in_a_bundle_are_unique(entry: str) -> None:
+    script = bundle(entry)
     assert not re.search(r"^(import|export)\b", script, re.MULTILINE)
     declared = re.findall(r"^(?:async )?(?:function|const|let|class) (\w+)", script, re.MULTILINE)
     assert len(declared) == len(set(declared)) > 50
-    places = [script.index(f"function {name}(") for name in ("make", "weightTable", "heatMap", "attentionView")]
-    assert places == sorted(places)
+
+
+def test_bundle_contains_each_module_after_its_imports() -> None:
+    script = bundle("page.js")
+    positions = [script.index(f"function {name}(") for name in ("make", "weightTable", "heatMap", "attentionView")]
+    assert positions == sorted(positions)
     assert script.index("class Viewer") < script.index("attentionView(document")
 
 
-def test_modules_stay_short_and_imports_never_rename() -> None:
+def test_modules_are_short_and_imports_do_not_rename() -> None:
     for path in WEB.glob("*.js"):
         text = path.read_text("utf-8")
         assert len(text.splitlines()) < 250, path
@@ -122,7 +127,7 @@ def test_modules_stay_short_and_imports_never_rename() -> None:
             assert re.search(r'from "\./\w+\.js";$', line), path
 
 
-def test_text_enters_only_as_text() -> None:
+def test_scripts_never_insert_html() -> None:
     for path in WEB.glob("*.js"):
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|Function\(", path.read_text("utf-8")

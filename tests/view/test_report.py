@@ -20,14 +20,14 @@ from saccade.cli import main
 from saccade.cli.report import draw_report
 from saccade.data.sources import Pair
 from saccade.data.tokenizers import CharacterVocabulary
-from saccade.decode.torch_engine import SearchEngine
+from saccade.decode.search_engine import SearchEngine
 from saccade.errors import RunError
 from saccade.runs.folder import RunFolder
 from saccade.training.progress import Silent
 from saccade.view.charts import MAX_CURVE_POINTS, Curve, Scale, bar_chart, line_chart
 from saccade.view.findings import ROWS_SHOWN, Evaluation, evaluate_translations
-from saccade.view.history import read_history
-from view.browser import Visit
+from saccade.runs.history import read_history
+from view.browser import BrowserPage
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><!-- &amp; 'q'"
 WORDS = ["ant", "bee", "cat", "dog", "elk", "fox"]
@@ -216,7 +216,7 @@ def test_what_a_kill_left_half_written_is_left_out(run: Path) -> None:
     history = read_history(RunFolder(run))
     assert sorted(history.curve("loss")) == [2, 4, 6, 8]
     assert history.curve("source_tokens_per_second")[8] == 7.5  # the line of the run that went on
-    assert history.unreadable == 3
+    assert history.unreadable_lines == 3
     assert "3 lines of metrics.jsonl or timing.jsonl could not be read" in text_of(draw_report(run, quick=True))
 
 
@@ -424,7 +424,7 @@ def page(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_in_a_browser_it_shows_sentences_literally(browser: Any, page: Path) -> None:
-    visit = Visit(browser, page.as_uri())
+    visit = BrowserPage(browser, page.as_uri())
     assert visit.page.locator("img").count() == 0
     assert visit.page.title() == "run: report"
     assert HOSTILE.split()[0] in visit.page.locator("main").inner_text()
@@ -434,7 +434,7 @@ def test_in_a_browser_it_shows_sentences_literally(browser: Any, page: Path) -> 
 
 def test_pointing_at_a_curve_tells_its_values(browser: Any, page: Path, trained: Path) -> None:
     history = read_history(RunFolder(trained))
-    visit = Visit(browser, page.as_uri())
+    visit = BrowserPage(browser, page.as_uri())
     chart = visit.page.locator(".chart").first
     chart.scroll_into_view_if_needed()
     box = chart.locator("svg").bounding_box()
@@ -443,7 +443,7 @@ def test_pointing_at_a_curve_tells_its_values(browser: Any, page: Path, trained:
     assert told.inner_text().split() == [
         *("update", "8"),
         *("training", f"{history.curve('loss')[8]:.3f}"),
-        *("validation", f"{history.validated('loss')[8]:.3f}"),
+        *("validation", f"{history.validation_curve('loss')[8]:.3f}"),
     ]
     assert chart.locator(".guide circle").count() == 2
     visit.page.mouse.move(5, 5)
@@ -454,7 +454,7 @@ def test_pointing_at_a_curve_tells_its_values(browser: Any, page: Path, trained:
 @pytest.mark.parametrize("settings", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 740}}])
 def test_it_fits_and_can_be_used_by_everyone(browser: Any, page: Path, settings: dict[str, Any]) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe did not run: it is not installed")
-    visit = Visit(browser, page.as_uri(), **settings)
+    visit = BrowserPage(browser, page.as_uri(), **settings)
     assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     for summary in visit.page.locator("summary").all():
         summary.click()
@@ -465,7 +465,7 @@ def test_it_fits_and_can_be_used_by_everyone(browser: Any, page: Path, settings:
 
 def test_labels_in_a_browser(browser: Any, labelled: dict[str, Path], tmp_path: Path) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe did not run: it is not installed")
-    visit = Visit(browser, draw_report(labelled["tagging"], tmp_path / "page.html", quick=False).as_uri())
+    visit = BrowserPage(browser, draw_report(labelled["tagging"], tmp_path / "page.html", quick=False).as_uri())
     assert visit.page.locator(".confusion tbody tr").count() == len(WORDS)
     assert "A<b>" in visit.page.locator(".confusion").inner_text()
     findings = axe.Axe().run(visit.page).response["violations"]

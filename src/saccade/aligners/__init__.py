@@ -1,1 +1,1 @@
-"""Word alignment by counting: which words of two languages occur together. It needs no model."""
+"""Statistical word alignment of parallel text, learned from co-occurrence. It needs no neural model."""

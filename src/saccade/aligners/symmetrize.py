@@ -1,5 +1,5 @@
-"""Two directions made one. Each is a set of (source word, target word); they agree on their intersection, and what
-only one of them says is added by rules (Och & Ney 2003; Koehn et al. 2005 for the growing)."""
+"""Symmetrization: combine the word alignments of both directions into one (Och & Ney 2003; grow-diag: Koehn et al.
+2005). Both are sets of (source word, target word)."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -9,46 +9,49 @@ NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1
 
 
 def intersection(forward: Links, backward: Links) -> Links:
-    """What both say: few links, mostly right."""
+    """Links of both directions: high precision, low recall."""
     return forward & backward
 
 
 def union(forward: Links, backward: Links) -> Links:
-    """What either says: many links, more of them wrong."""
+    """Links of either direction: high recall, low precision."""
     return forward | backward
 
 
 def grow_diag(forward: Links, backward: Links) -> Links:
-    """The intersection, grown from link to neighbouring link of the union (beside or across), as long as one of the
-    two words had none."""
+    """Start from the intersection, and repeatedly add links of the union that are neighbors of a link (diagonals
+    included) if one of their two words has no link yet."""
     candidates = forward | backward
-    found = _Growing(forward & backward)
+    growing = _GrowingLinks(forward & backward)
     grown = True
     while grown:
         grown = [
-            link for link in sorted(found.links) for near in _near(link) if near in candidates and found.add_new(near)
+            neighbor
+            for link in sorted(growing.links)
+            for neighbor in _neighbors(link)
+            if neighbor in candidates and growing.add_if_one_unlinked(neighbor)
         ]
-    return frozenset(found.links)
+    return frozenset(growing.links)
 
 
 def grow_diag_final(forward: Links, backward: Links) -> Links:
-    """`grow_diag`, then every link of either direction one of whose words still has none."""
-    found = _Growing(grow_diag(forward, backward))
-    for link in _in_turn(forward, backward):
-        found.add_new(link)
-    return frozenset(found.links)
+    """`grow_diag`, then all links of either direction of which at least one word has no link yet."""
+    growing = _GrowingLinks(grow_diag(forward, backward))
+    for link in _one_after_the_other(forward, backward):
+        growing.add_if_one_unlinked(link)
+    return frozenset(growing.links)
 
 
 def grow_diag_final_and(forward: Links, backward: Links) -> Links:
-    """`grow_diag`, then every link of either direction both of whose words still have none."""
-    found = _Growing(grow_diag(forward, backward))
-    for link in _in_turn(forward, backward):
-        found.add_alone(link)
-    return frozenset(found.links)
+    """`grow_diag`, then all links of either direction of which both words have no link yet."""
+    growing = _GrowingLinks(grow_diag(forward, backward))
+    for link in _one_after_the_other(forward, backward):
+        growing.add_if_both_unlinked(link)
+    return frozenset(growing.links)
 
 
 def graded(forward: Links, backward: Links) -> Gold:
-    """All links; sure are those that both directions have."""
+    """All links; those of both directions are sure, the others possible."""
     return Gold(forward & backward, forward | backward)
 
 
@@ -61,20 +64,20 @@ SYMMETRIZE: dict[str, Callable[[Links, Links], Links]] = {
 }
 
 
-class _Growing:
-    """Links so far, and the words they cover."""
+class _GrowingLinks:
+    """A growing set of links, and the words they cover."""
 
     def __init__(self, links: Iterable[tuple[int, int]]):
         self.links = set(links)
         self._sources = {source for source, _ in self.links}
         self._targets = {target for _, target in self.links}
 
-    def add_new(self, link: tuple[int, int]) -> bool:
-        """Take a link if one of its words has none yet; say whether."""
+    def add_if_one_unlinked(self, link: tuple[int, int]) -> bool:
+        """Add a link if at least one of its words has none yet. Returns whether it was added."""
         return (link[0] not in self._sources or link[1] not in self._targets) and self._add(link)
 
-    def add_alone(self, link: tuple[int, int]) -> bool:
-        """Take a link if neither of its words has one yet."""
+    def add_if_both_unlinked(self, link: tuple[int, int]) -> bool:
+        """Add a link if both of its words have none yet. Returns whether it was added."""
         return link[0] not in self._sources and link[1] not in self._targets and self._add(link)
 
     def _add(self, link: tuple[int, int]) -> bool:
@@ -84,10 +87,10 @@ class _Growing:
         return True
 
 
-def _near(link: tuple[int, int]) -> Iterator[tuple[int, int]]:
+def _neighbors(link: tuple[int, int]) -> Iterator[tuple[int, int]]:
     return ((link[0] + down, link[1] + right) for down, right in NEIGHBORS)
 
 
-def _in_turn(forward: Links, backward: Links) -> Iterator[tuple[int, int]]:
+def _one_after_the_other(forward: Links, backward: Links) -> Iterator[tuple[int, int]]:
     yield from sorted(forward)
     yield from sorted(backward)

@@ -1,6 +1,7 @@
-"""The command line: a thin layer. torch is imported inside the commands that need it, never for help or a typo.
+"""The command line. Each command imports torch only when it runs, so that help and usage errors are fast.
 
-Data goes to stdout, all else to stderr. Exit codes: 0 done, 1 failed, 2 usage, 130 and 143 interrupted.
+Results go to stdout, messages and progress to stderr. Exit codes: 0 success, 1 failure, 2 invalid usage, 130 and 143
+interrupted by SIGINT and SIGTERM.
 """
 
 import os
@@ -11,25 +12,16 @@ from types import FrameType
 
 import cyclopts
 
-from saccade.cli import align, evaluate, export, label, look, report, serve, train, translate
+from saccade.cli import align, classify, config, data, evaluate, export, report, serve, tag, train, translate, view
 from saccade.cli.app import UsageError, app, this_command
 from saccade.errors import SaccadeError
 
-COMMANDS = (
-    train,
-    translate,
-    align,
-    label,
-    evaluate,
-    look,
-    report,
-    serve,
-    export,
-)  # each adds its own when it is imported
+# Importing a module adds its commands to the app, in this order of the imports above.
+COMMANDS = (align, classify, config, data, evaluate, export, report, serve, tag, train, translate, view)
 
 
 class SigtermReceived(BaseException):
-    """SIGTERM, where nothing is to be saved."""
+    """SIGTERM arrived in a command that has no state to save."""
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
@@ -50,13 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SaccadeError as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:
-        return _fail(f"interrupted; to go on: {this_command()}", 130)
+        return _fail(f"interrupted; to run it again: {this_command()}", 130)
     except SigtermReceived:
-        return _fail(f"terminated; to go on: {this_command()}", 143)
+        return _fail(f"terminated; to run it again: {this_command()}", 143)
     except UnicodeEncodeError:
         return _fail("an argument is not valid UTF-8", 2)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: be quiet about it
+        # The reader of the pipe, such as `head`, has closed it. Python must not fail when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
@@ -65,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _fail(f"{error.filename or 'a file'}: {error.strerror or error}", 1)
     finally:
-        signal.signal(signal.SIGTERM, before)  # what comes while Python winds up is no news
+        signal.signal(signal.SIGTERM, before)  # so that a SIGTERM during Python's shutdown prints no traceback
 
 
 def _fail(text: str, code: int) -> int:

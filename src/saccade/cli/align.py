@@ -1,4 +1,4 @@
-"""`saccade align`: which words belong together, from attention or by counting, and how good that is."""
+"""`saccade align`: word alignments from attention or from a statistical aligner, and their scores."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from saccade.cli.app import Checkpoint, File, Json, UsageError, app, must_be_run, must_exist
+from saccade.cli.app import Checkpoint, File, Json, OutputFile, UsageError, app, must_be_run, must_exist
 
 if TYPE_CHECKING:
     from saccade.align.attention import AlignmentSettings
     from saccade.api import Run
     from saccade.data.links import Gold, Links
 
-align = cyclopts.App(name="align", help="Word alignments: from a run's attention, by counting, and their scores.")
+align = cyclopts.App(name="align", help="Word alignments: from attention or from word statistics, and their scores.")
 app.command(align)
 
-Symmetrise = Literal["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
+Symmetrization = Literal["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
 TextFile = Annotated[str, File]
-OutputFile = Annotated[str, Parameter(name=("--output", "-o"), allow_leading_hyphen=True)]
-Base = Annotated[Literal["auto", "0", "1"], Parameter(help="Where words count from; auto: the file shows it.")]
-Numbers = Annotated[tuple[int, ...], Parameter(negative="", consume_multiple=True)]
+IndexBase = Annotated[
+    Literal["auto", "0", "1"], Parameter(help="The index of the first word; auto determines it from the file.")
+]
+Indices = Annotated[tuple[int, ...], Parameter(negative="", consume_multiple=True)]
 
 
 @align.default
@@ -32,37 +33,38 @@ def attention(
     tgt: TextFile,
     output: OutputFile = "-",
     back: str = "",
-    symmetrise: Symmetrise = "grow-diag-final-and",
-    layer: Numbers = (),
-    head: Numbers = (),
+    symmetrise: Symmetrization = "grow-diag-final-and",
+    layer: Indices = (),
+    head: Indices = (),
     step: Literal["input", "output", ""] = "",
     end: Literal["ignore", "null", ""] = "",
     checkpoint: Checkpoint = "auto",
 ) -> None:
-    """Link the words of two files by a run's attention: a line such as `0-0 1-2` a pair (source-target, from 0).
+    """Align the words of two parallel files by a run's attention. Each output line is the alignment of one sentence
+    pair, such as `0-0 1-2` (source-target word indices, from 0).
 
     Parameters
     ----------
     run: str
         The folder of a trained run that translates SRC into TGT.
     src: str
-        Sentences, one a line, words parted by spaces; plain or .gz.
+        Source sentences, one per line, words separated by spaces; plain or .gz.
     tgt: str
         Their translations.
     output: str
-        Where to write; - is stdout.
+        The output file; - is stdout.
     back: str
-        A run of the other direction: the links of both are made one.
+        A run of the opposite direction; the alignments of both directions are then symmetrized.
     symmetrise: str
-        How: intersection, union, grow-diag, grow-diag-final, grow-diag-final-and.
+        The method: intersection, union, grow-diag, grow-diag-final or grow-diag-final-and.
     layer: int
-        Attentions to the source to read, from 0; what `saccade align search` found, or the usual one, if left out.
+        Cross-attention layers to use, from 0. The default is the result of `saccade align search` if there is one.
     head: int
-        Heads to average, from 0; all of the layer if left out.
+        Heads to average, from 0; the default is all heads of the layer.
     step: str
-        Read a word at the step whose input or whose output it is.
+        Use the attention of the decoder step whose input (or whose output) is the target word.
     end: str
-        When the end symbol is looked at most: ignore it, or leave the word without a link (null).
+        If the end symbol has the largest weight: ignore it, or leave the target word unaligned (null).
     """
     must_exist(src, tgt)
     for folder in (run, back):
@@ -72,14 +74,15 @@ def attention(
     from saccade.api import load
     from saccade.data.links import pharaoh, transposed
 
-    pairs = _pairs(src, tgt)
-    flags = {"step": step, "end": end}
+    pairs = _read_pairs(src, tgt)
+    options = {"step": step, "end": end}
     loaded = [load(folder, checkpoint) for folder in (run, back) if folder]
-    readings = [_reading(each, layer, head, flags) for each in loaded]
-    links = _aligned(loaded[0], pairs, readings[0])
+    settings = [_settings(each, layer, head, options) for each in loaded]
+    links = _align(loaded[0], pairs, settings[0])
     if back:
-        others = _aligned(loaded[1], [(target, source) for source, target in pairs], readings[1])
-        links = [SYMMETRIZE[symmetrise](one, transposed(other)) for one, other in zip(links, others, strict=True)]
+        backward = _align(loaded[1], [(target, source) for source, target in pairs], settings[1])
+        symmetrize = SYMMETRIZE[symmetrise]
+        links = [symmetrize(one_way, transposed(other)) for one_way, other in zip(links, backward, strict=True)]
     _write(map(pharaoh, links), output)
 
 
@@ -90,72 +93,80 @@ def search(
     src: TextFile,
     tgt: TextFile,
     gold: TextFile,
-    base: Base = "auto",
+    base: IndexBase = "auto",
     json_: Json = False,
     checkpoint: Checkpoint = "auto",
 ) -> None:
-    """Find the heads and the step whose links agree best with known ones, and keep that in the run.
+    """Find the heads and the step with the lowest alignment error rate on given alignments, and store them in the run.
 
     Parameters
     ----------
     run: str
         The folder of a trained run that translates SRC into TGT.
     src: str
-        Sentences for development, one a line.
+        Source sentences of the development data, one per line.
     tgt: str
         Their translations.
     gold: str
-        Their links, made by people or by `saccade align count`.
+        Their alignments, from annotators or from `saccade align count`.
     """
     must_exist(src, tgt, gold)
     must_be_run(run)
-    from saccade.align.attention import WordPairs
-    from saccade.align.attention import search as search_readings
+    from saccade.align.attention import WordPairs, rank_settings
     from saccade.api import load
     from saccade.console import console
 
-    pairs, loaded = _pairs(src, tgt), load(run, checkpoint)
-    known = _links_of(gold, base, pairs)
-    found = search_readings(loaded.model, WordPairs.of(loaded.codecs, pairs), known, loaded.recipe.decode.batch_tokens)
-    best, scores = found[0]
+    pairs, loaded = _read_pairs(src, tgt), load(run, checkpoint)
+    references = _read_links(gold, base, pairs)
+    words = WordPairs.of(loaded.codecs, pairs)
+    ranking = rank_settings(loaded.model, words, references, loaded.recipe.decode.batch_tokens)
+    best, best_scores = ranking[0]
     loaded.folder.store_alignment_settings(
-        best, {"aer": scores.aer, "pairs": len(pairs), "checkpoint": loaded.checkpoint.name}
+        best, {"aer": best_scores.aer, "pairs": len(pairs), "checkpoint": loaded.checkpoint.name}
     )
     if json_:
-        print(json.dumps([reading.plain() | scores.plain() for reading, scores in found], indent=1))
+        print(json.dumps([settings.plain() | scores.plain() for settings, scores in ranking], indent=1))
         return
-    for reading, each in found[:10]:
-        print(f"AER {each.aer:5.2f}  precision {each.precision:5.2f}  recall {each.recall:5.2f}  {reading}")
-    console().print(f"the first of {len(found)} is kept in {run}: saccade align and translate use it", markup=False)
+    for settings, scores in ranking[:10]:
+        print(f"AER {scores.aer:5.2f}  precision {scores.precision:5.2f}  recall {scores.recall:5.2f}  {settings}")
+    console().print(
+        f"stored the best of {len(ranking)} settings in {run}; saccade align and translate use them", markup=False
+    )
 
 
 @align.command
 def score(
-    *, gold: TextFile, system: TextFile, gold_base: Base = "auto", system_base: Base = "auto", json_: Json = False
+    *,
+    gold: TextFile,
+    system: TextFile,
+    gold_base: IndexBase = "auto",
+    system_base: IndexBase = "auto",
+    json_: Json = False,
 ) -> None:
-    """Score links against gold ones: alignment error rate, precision, recall, F1, in per cent.
+    """Score alignments against gold alignments: alignment error rate, precision, recall and F1, in percent.
 
     Parameters
     ----------
     gold: str
-        Gold links, one line a pair; `1p2` is a link that is possible, but not sure.
+        Gold alignments, one line per sentence pair; `1p2` is a possible link, `1-2` a sure one.
     system: str
-        Links to score.
+        The alignments to score.
     """
     must_exist(gold, system)
     from saccade.metrics.alignment import score_alignments
 
-    wanted = _links_of(gold, gold_base)
-    found = [each.possible for each in _links_of(system, system_base)]
-    if len(found) != len(wanted):
-        raise UsageError(f"{system} has {len(found):,} lines but {gold} has {len(wanted):,}")
-    scores = score_alignments(found, wanted)
+    references = _read_links(gold, gold_base)
+    hypotheses = [links.possible for links in _read_links(system, system_base)]
+    if len(hypotheses) != len(references):
+        raise UsageError(f"{system} has {len(hypotheses):,} lines but {gold} has {len(references):,}")
+    scores = score_alignments(hypotheses, references)
     if json_:
         print(json.dumps(scores.plain(), indent=1))
         return
     print(f"AER {scores.aer:.2f}  precision {scores.precision:.2f}  recall {scores.recall:.2f}  F1 {scores.f1:.2f}")
     print(
-        f"{scores.links:,} links against {scores.sure:,} sure and {scores.possible:,} possible, {len(wanted):,} pairs"
+        f"{scores.links:,} links; gold: {scores.sure:,} sure and {scores.possible:,} possible links "
+        f"in {len(references):,} sentence pairs"
     )
 
 
@@ -165,82 +176,85 @@ def count(
     src: TextFile,
     tgt: TextFile,
     output: OutputFile = "-",
-    symmetrise: Symmetrise | Literal["forward", "backward", "graded"] = "grow-diag-final-and",
+    symmetrise: Symmetrization | Literal["forward", "backward", "graded"] = "grow-diag-final-and",
 ) -> None:
-    """Link words by counting which occur together (IBM Model 1, then an HMM), learned on the two files themselves.
+    """Align words with a statistical aligner (IBM Model 1, then an HMM) that is trained on the two files themselves.
 
     Parameters
     ----------
     src: str
-        Sentences, one a line, words parted by spaces; plain or .gz.
+        Source sentences, one per line, words separated by spaces; plain or .gz.
     tgt: str
         Their translations.
     output: str
-        Where to write; - is stdout.
+        The output file; - is stdout.
     symmetrise: str
-        How the links of both directions are made one; forward or backward: only one of them; graded: all, with those
-        that only one of them has marked as possible (1p2), which is the best guide for training.
+        How to combine both directions. graded, best as a training guide, marks links of one direction possible (1p2).
     """
     must_exist(src, tgt)
     from saccade.aligners.statistical import align as align_one_way
     from saccade.aligners.statistical import align_both_ways
     from saccade.aligners.symmetrize import SYMMETRIZE, graded
     from saccade.console import console
-    from saccade.data.links import marked, pharaoh, transposed
+    from saccade.data.links import pharaoh, pharaoh_gold, transposed
 
-    pairs, screen = _pairs(src, tgt), console()
+    pairs, screen = _read_pairs(src, tgt), console()
     sources, targets = [s.lower().split() for s, _ in pairs], [t.lower().split() for _, t in pairs]
 
-    def say(line: str) -> None:
+    def report(line: str) -> None:
         screen.print(line, markup=False)
 
     if symmetrise == "forward":
-        _write(map(pharaoh, align_one_way(sources, targets, report=say)), output)
+        lines = map(pharaoh, align_one_way(sources, targets, report=report))
     elif symmetrise == "backward":
-        _write((pharaoh(transposed(links)) for links in align_one_way(targets, sources, report=say)), output)
+        lines = (pharaoh(transposed(links)) for links in align_one_way(targets, sources, report=report))
     elif symmetrise == "graded":
-        _write((marked(graded(*both)) for both in align_both_ways(sources, targets, say)), output)
+        directions = align_both_ways(sources, targets, report)
+        lines = (pharaoh_gold(graded(forward, backward)) for forward, backward in directions)
     else:
-        _write((pharaoh(SYMMETRIZE[symmetrise](*both)) for both in align_both_ways(sources, targets, say)), output)
+        symmetrize, directions = SYMMETRIZE[symmetrise], align_both_ways(sources, targets, report)
+        lines = (pharaoh(symmetrize(forward, backward)) for forward, backward in directions)
+    _write(lines, output)
 
 
-# ── what the commands share ───────────────────────────────────────────────────────────────────────
+# ── what the commands share ──
 
 
-def _pairs(src: str, tgt: str) -> list[tuple[str, str]]:
+def _read_pairs(src: str, tgt: str) -> list[tuple[str, str]]:
     from saccade.lines import file_lines
     from saccade.metrics.pairs import paired
 
     return paired([*file_lines(src)], [*file_lines(tgt)], src, tgt)
 
 
-def _links_of(name: str, base: str, pairs: Sequence[tuple[str, str]] | None = None) -> "list[Gold]":
-    """The links of a file; of these pairs, if they are given."""
-    from saccade.data.links import inside, parse_all
+def _read_links(name: str, base: str, pairs: Sequence[tuple[str, str]] | None = None) -> "list[Gold]":
+    """The alignments of a file. With `pairs`, check that there is one for each pair, and that its words exist."""
+    from saccade.data.links import check_range, parse_all
     from saccade.lines import file_lines
 
-    found = parse_all(file_lines(name), name, None if base == "auto" else int(base))
+    alignments = parse_all(file_lines(name), name, None if base == "auto" else int(base))
     if pairs is not None:
-        if len(found) != len(pairs):
-            raise UsageError(f"{name} has {len(found):,} lines, but there are {len(pairs):,} pairs")
-        for number, (each, (source, target)) in enumerate(zip(found, pairs, strict=True), 1):
-            inside(each.possible, len(source.split()), len(target.split()), f"{name}:{number}")
-    return found
+        if len(alignments) != len(pairs):
+            raise UsageError(f"{name} has {len(alignments):,} lines, but there are {len(pairs):,} sentence pairs")
+        for number, (links, (source, target)) in enumerate(zip(alignments, pairs, strict=True), 1):
+            check_range(links.possible, len(source.split()), len(target.split()), f"{name}:{number}")
+    return alignments
 
 
-def _reading(run: "Run", layers: Sequence[int], heads: Sequence[int], flags: dict[str, str]) -> "AlignmentSettings":
+def _settings(run: "Run", layers: Sequence[int], heads: Sequence[int], options: dict[str, str]) -> "AlignmentSettings":
+    """The alignment settings of a run with the given options replaced."""
     from dataclasses import replace
 
     from saccade.align.attention import with_heads
 
     base = with_heads(run.model, run.alignment_settings, layers, heads) if layers or heads else run.alignment_settings
-    return replace(base, **{name: value for name, value in flags.items() if value})
+    return replace(base, **{name: value for name, value in options.items() if value})
 
 
-def _aligned(run: "Run", pairs: Sequence[tuple[str, str]], reading: "AlignmentSettings") -> "list[Links]":
+def _align(run: "Run", pairs: Sequence[tuple[str, str]], settings: "AlignmentSettings") -> "list[Links]":
     from saccade.console import track
 
-    links = dict(track(run.aligned(pairs, reading), len(pairs), "aligning"))
+    links = dict(track(run.aligned(pairs, settings), len(pairs), "aligning"))
     return [links[row] for row in range(len(pairs))]
 
 

@@ -1,11 +1,11 @@
-"""The program itself: its name, its help, what its commands share."""
+"""The cyclopts application: its name and help, the option types that several commands share, and early checks."""
 
 import shlex
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import cyclopts
 from cyclopts import Parameter
@@ -13,20 +13,20 @@ from cyclopts import Parameter
 import saccade
 from saccade.errors import ConfigError, SaccadeError
 
-HELP = """Train, see, compare and ship sequence models built on attention.
+HELP = """Train, inspect, compare and deploy attention-based sequence models.
 
-saccade demo                         train on generated dates, see the attention
+saccade demo                         train a small demo and show its attention
 
-saccade train recipe.toml            train your own; the same command goes on
+saccade train recipe.toml            train a recipe; run again to resume
 
-saccade translate runs/recipe FILE   one line in, one line out; so do tag and classify
+saccade translate runs/recipe FILE   translate a file (see also tag, classify)
 
-saccade serve runs/recipe            a page and an API to translate with
+saccade serve runs/recipe            serve a web page and an HTTP API
 """
 
 
 class UsageError(SaccadeError):
-    """The command line asks for something that is not there or does not go together."""
+    """The command line is invalid: a file is missing, or options exclude each other. The exit code is 2."""
 
 
 def version() -> str:
@@ -37,46 +37,53 @@ def version() -> str:
 app = cyclopts.App(
     name="saccade", help=HELP, help_format="plaintext", version=version, suppress_keyboard_interrupt=False
 )
-data = cyclopts.App(name="data", help="Look at the text of a recipe before training.")
-config = cyclopts.App(name="config", help="Look at the config of a recipe.")
-app.command(data)
-app.command(config)
 
-Sets = Annotated[
+ConfigOverrides = Annotated[
     tuple[str, ...],
-    Parameter(name="--set", negative="", help="Change one value: KEY=VALUE. May be repeated."),
+    Parameter(name="--set", negative="", help="Override a config value: KEY=VALUE. May be repeated."),
 ]
 Checkpoint = Annotated[str, Parameter(help="auto, average, best, latest or step-N.")]
 EngineName = Literal["auto", "torch", "ctranslate2", "onnx"]
 Quantization = Literal["float32", "int8"]
 File = Parameter(allow_leading_hyphen=True)  # `-` is stdin or stdout
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON.")]
+OutputFile = Annotated[str, Parameter(name=("--output", "-o"), allow_leading_hyphen=True)]
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")]
 
 
-# ── what can be refused before anything heavy is imported ──
+# ── checks that run before torch is imported ──
 
 
 def must_exist(*names: str) -> None:
+    """Raise a UsageError for the first name that is not a file. "" and "-" are skipped."""
     for name in names:
         if name not in ("", "-") and (not Path(name).exists() or Path(name).is_dir()):
-            raise UsageError(f"{name}: there is no such file")
+            raise UsageError(f"{name}: no such file")
+
+
+def must_differ(file: str, output: str) -> None:
+    """Raise a UsageError if a command would overwrite its own input."""
+    if "-" not in (file, output) and Path(output).exists() and Path(output).samefile(file):
+        raise UsageError(f"{output}: is the input file; choose another output file")
 
 
 def must_be_run(name: str) -> None:
+    """Raise a UsageError if a folder is not a run. The message lists the runs in the same parent folder."""
     path = Path(name)
     if not (path / "config.toml").is_file():
-        beside = sorted(p.parent.name for p in path.parent.glob("*/config.toml")) if path.parent.is_dir() else []
-        known = f" (runs beside it: {', '.join(beside)})" if beside else ""
-        raise UsageError(f"{name}: is not a run: it has no config.toml{known}; make one with {_program()} train RECIPE")
+        runs = sorted(p.parent.name for p in path.parent.glob("*/config.toml")) if path.parent.is_dir() else []
+        available = f" (runs in {path.parent}: {', '.join(runs)})" if runs else ""
+        raise UsageError(
+            f"{name}: is not a run: it has no config.toml{available}; train one with {_program()} train RECIPE"
+        )
 
 
-def must_be_recipe(name: str, sets: Sequence[str]) -> None:
+def recipe_layers(name: str, overrides: Sequence[str]) -> list[Any]:
+    """The config layers of a recipe file or preset and of the `--set` options. A recipe that is missing or is not valid
+    TOML is a UsageError."""
     from saccade.config import file_layers, flag_layer
 
     try:
-        file_layers(name)
-        for text in sets:
-            flag_layer(text)
+        return [*file_layers(name), *map(flag_layer, overrides)]
     except ConfigError as error:
         raise UsageError(str(error)) from None
 
@@ -88,5 +95,5 @@ def _program() -> str:
 
 
 def this_command() -> str:
-    """What to type to go on."""
+    """The command line of this process, quoted for a shell; running it again resumes the work."""
     return " ".join([_program(), *map(shlex.quote, sys.argv[1:])])

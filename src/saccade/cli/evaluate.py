@@ -1,4 +1,4 @@
-"""`saccade evaluate`: scores of a run, or of a file."""
+"""`saccade evaluate`: scores of a run, or of a file of translations."""
 
 import json
 from typing import Annotated, Any
@@ -20,20 +20,20 @@ def evaluate(
     checkpoint: Checkpoint = "auto",
     json_: Json = False,
 ) -> None:
-    """Score a run on its test data; a translator also on --src and --ref, or two files with --hyp and --ref.
+    """Evaluate a run on its test data or on --src and --ref, or score a file of translations with --hyp and --ref.
 
     Parameters
     ----------
     run: str
         The folder of a trained run.
     src: str
-        A file of sources.
+        A file of source sentences.
     ref: str
-        A file of references.
+        A file of reference translations.
     hyp: str
-        A file of translations to score without a run.
+        A file of translations to score, without a run.
     labels: str
-        Of a run that tags or classifies: count only what truly has one of these labels, such as 1,2,3.
+        For tagging and classification runs: evaluate only the rows that have one of these labels, such as 1,2,3.
     """
     if bool(run) == bool(hyp):
         raise UsageError("evaluate takes either a RUN, or --hyp FILE and --ref FILE")
@@ -53,63 +53,63 @@ def evaluate(
     if hyp:
         from saccade.metrics.translation import score
 
-        figures = score(list(file_lines(hyp)), list(file_lines(ref))).plain()
+        scores = score(list(file_lines(hyp)), list(file_lines(ref))).plain()
     else:
         from saccade.api import load
         from saccade.metrics.pairs import paired
 
         loaded = load(run, checkpoint)
-        _check_flags(loaded.task.writes, bool(src) or search != SearchFlags(), bool(labels))
+        _check_flags(loaded.task.has_decoder, bool(src) or search != SearchFlags(), bool(labels))
         decode = search.settings(loaded.recipe.decode)
         pairs = paired(list(file_lines(src)), list(file_lines(ref)), src, ref) if src else None
-        figures = loaded.evaluate(pairs, decode=decode, labels=tuple(labels.split(",")) if labels else ())
-    readable = _readable_labels if "confusion" in figures else _readable
-    print(json.dumps(figures, ensure_ascii=False, indent=1) if json_ else "\n".join(readable(figures)))
+        scores = loaded.evaluate(pairs, decode=decode, labels=tuple(labels.split(",")) if labels else ())
+    lines = _label_lines(scores) if "confusion" in scores else _translation_lines(scores)
+    print(json.dumps(scores, ensure_ascii=False, indent=1) if json_ else "\n".join(lines))
 
 
-def _check_flags(writes: bool, of_translators: bool, of_labels: bool) -> None:
-    if of_translators and not writes:
-        raise UsageError("--src, --ref and flags of the search are for runs that translate; this one says labels")
-    if of_labels and writes:
-        raise UsageError("--labels is for runs that tag or classify; this one translates")
+def _check_flags(translates: bool, has_translation_flags: bool, has_label_flags: bool) -> None:
+    if has_translation_flags and not translates:
+        raise UsageError("--src, --ref and search options are for translation runs; this run predicts labels")
+    if has_label_flags and translates:
+        raise UsageError("--labels is for tagging and classification runs; this run translates")
 
 
-def _readable(figures: dict[str, Any]) -> list[str]:
-    interval = figures["interval"]
-    names = {"bleu": "BLEU", "chrf": "chrF", "bleu_lc_tok": "BLEU, lower-cased, tokenised"}
+def _translation_lines(scores: dict[str, Any]) -> list[str]:
+    interval = scores["interval"]
+    names = {"bleu": "BLEU", "chrf": "chrF", "bleu_lc_tok": "BLEU, lower-cased, tokenized"}
     lines = [
-        f"{label:<30} {figures[key]:6.2f}   95 % {interval[key][0]:.2f} to {interval[key][1]:.2f}"
-        f"   {figures['signatures'][key]}"
+        f"{label:<30} {scores[key]:6.2f}   95 % {interval[key][0]:.2f} to {interval[key][1]:.2f}"
+        f"   {scores['signatures'][key]}"
         for key, label in names.items()
     ]
-    lines.append(f"{'exact match':<30} {figures['exact_match']:6.2f} %")
+    lines.append(f"{'exact match':<30} {scores['exact_match']:6.2f} %")
     for key in ("perplexity", "tokens_per_second", "sentences_per_second"):
-        if key in figures:
-            lines.append(f"{key.replace('_', ' '):<30} {figures[key]:6.2f}")
-    return [*lines, f"{'sentences':<30} {figures['sentences']:6,}"]
+        if key in scores:
+            lines.append(f"{key.replace('_', ' '):<30} {scores[key]:6.2f}")
+    return [*lines, f"{'sentences':<30} {scores['sentences']:6,}"]
 
 
-def _readable_labels(figures: dict[str, Any]) -> list[str]:
+def _label_lines(scores: dict[str, Any]) -> list[str]:
     import numpy as np
 
     from saccade.metrics.labels import Confusion
 
-    each = figures["per_label"]
-    width = max(len("label"), *map(len, each))
-    over = f"   over {', '.join(figures['over'])}"
-    chosen = [
-        f"{'accuracy':<20} {figures['accuracy']:6.2f} %{over}",
-        f"{'macro F1':<20} {figures['macro_f1']:6.2f} %{over}",
-        f"{'labels counted':<20} {figures['count']:,}{over}",
+    per_label = scores["per_label"]
+    width = max(len("label"), *map(len, per_label))
+    over = f"   over {', '.join(scores['over'])}"
+    chosen_labels = [
+        f"{'accuracy':<20} {scores['accuracy']:6.2f} %{over}",
+        f"{'macro F1':<20} {scores['macro_f1']:6.2f} %{over}",
+        f"{'labels counted':<20} {scores['count']:,}{over}",
         "",
     ]
-    matrix = Confusion(tuple(figures["labels"]), np.array(figures["confusion"]))
+    matrix = Confusion(tuple(scores["labels"]), np.array(scores["confusion"]))
     table = [
         f"{label:<{width}} {facts['precision']:9.2f} {facts['recall']:9.2f} {facts['f1']:9.2f} {facts['count']:9,}"
-        for label, facts in each.items()
+        for label, facts in per_label.items()
     ]
     return [
-        *(chosen if figures["over"] else []),
+        *(chosen_labels if scores["over"] else []),
         f"{'accuracy':<20} {matrix.accuracy():6.2f} %",
         f"{'macro F1':<20} {matrix.macro_f1():6.2f} %",
         f"{'labels counted':<20} {int(matrix.counts.sum()):,}",

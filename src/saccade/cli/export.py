@@ -1,4 +1,4 @@
-"""`saccade export` and `saccade import`: models out of Saccade and into it."""
+"""`saccade export` and `saccade import`: convert models to and from other formats."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,21 +20,21 @@ def export(
     quantization: Quantization | None = None,
     checkpoint: Checkpoint = "auto",
 ) -> None:
-    """Write a run's model for other programs: transformers (as Marian or Pegasus), CTranslate2 or ONNX.
+    """Export a run's model for transformers (as Marian or Pegasus), CTranslate2 or ONNX.
 
     Parameters
     ----------
     run: str
         The folder of a trained run.
     to: str
-        hf is a folder for transformers.
+        The format; hf is a folder for Hugging Face transformers.
     output: str
-        Where to write; RUN/exports/FORMAT if left out.
+        The output folder; the default is RUN/exports/FORMAT.
     quantization: str
-        With --to ctranslate2: float32 if left out.
+        With --to ctranslate2: the default is float32.
     """
     if quantization and to != "ctranslate2":
-        raise UsageError("--quantization is for --to ctranslate2")
+        raise UsageError("--quantization needs --to ctranslate2")
     must_be_run(run)
     from saccade.api import load
     from saccade.console import console
@@ -47,43 +47,44 @@ def export(
 
     loaded = load(run, checkpoint)
     loaded.require(Translation)
-    chosen = quantization or "float32"
-    folder = Path(output) if output else Path(run) / EXPORTS / folder_name(to, chosen)
-    _must_be_free(folder)
+    chosen_quantization = quantization or "float32"
+    folder = Path(output) if output else Path(run) / EXPORTS / folder_name(to, chosen_quantization)
+    _must_be_writable(folder)
     try:
-        write(to, loaded, folder, chosen)
-    except Unsupported as unfit:
-        raise RunError(f"{run}: cannot be exported to {to}: {unfit}") from None
+        write(to, loaded, folder, chosen_quantization)
+    except Unsupported as reason:
+        raise RunError(f"{run}: cannot be exported to {to}: {reason}") from None
     console().print(f"wrote {folder}", markup=False)
 
 
-def _must_be_free(folder: Path) -> None:
+def _must_be_writable(folder: Path) -> None:
+    """Raise a UsageError unless the folder is new, empty, or an earlier export."""
     from saccade.formats.exported import was_written_by_export
 
     if folder.is_dir() and any(folder.iterdir()) and not was_written_by_export(folder):
-        raise UsageError(f"{folder}: is there already and was not written by export; choose another -o DIR")
+        raise UsageError(f"{folder}: already exists and was not written by export; choose another folder with -o DIR")
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder}: is a file; choose another -o DIR")
+        raise UsageError(f"{folder}: is a file; choose another folder with -o DIR")
 
 
 @app.command(name="import")
 def import_(format_: Literal["hf"], folder: str, /, *, output: OutputFolder) -> None:
-    """Make a run of a model of other programs, to translate, evaluate, serve and view it here.
+    """Import a model of another format as a run, for translate, evaluate, serve and view.
 
     Parameters
     ----------
     format_: str
-        hf: a folder of a Marian model for transformers.
+        hf: a folder of a Marian model for Hugging Face transformers.
     folder: str
-        The model's folder.
+        The folder of the model.
     output: str
-        The run's folder, which must not be there yet.
+        The folder of the new run, which must not exist.
     """
     path = Path(output)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise UsageError(f"{output}: is there already; choose another -o RUN")
+        raise UsageError(f"{output}: already exists; choose another folder with -o RUN")
     if not (Path(folder) / "config.json").is_file():
-        raise UsageError(f"{folder}: is not a model of transformers: it has no config.json")
+        raise UsageError(f"{folder}: is not a model for transformers: it has no config.json")
     from saccade.console import console
     from saccade.formats.marian_import import read
 

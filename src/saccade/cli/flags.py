@@ -1,4 +1,4 @@
-"""Flags that several commands share: they override a recipe's [decode]."""
+"""Search and sampling options that several commands share. They override the recipe's [decode]."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,66 +14,68 @@ if TYPE_CHECKING:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class SearchFlags:
-    """Flags that override the recipe's [decode]."""
+    """Options that override the recipe's [decode]."""
 
     beam: int | None = None
     "Beam size; 1 is greedy search."
     length_penalty: float | None = None
-    "Outputs are ranked by log p / length^PENALTY."
+    "Exponent of the length penalty: hypotheses are ranked by log-probability / length^PENALTY."
     ratio: float | None = None
-    "Longest output as a multiple of the source's tokens."
+    "Maximum output length as a multiple of the source length, in tokens."
 
     def check(self, best: int = 1) -> None:
-        """Refuse what no search can do, before torch is imported."""
-        _at_least("--beam", self.beam, 1)
-        _at_least("--length-penalty", self.length_penalty, 0)
-        _at_least("--ratio", self.ratio, 0)
-        _at_least("--best", best, 1)
+        """Reject invalid values before torch is imported."""
+        _require_at_least("--beam", self.beam, 1)
+        _require_at_least("--length-penalty", self.length_penalty, 0)
+        _require_at_least("--ratio", self.ratio, 0)
+        _require_at_least("--best", best, 1)
         if self.beam is not None and best > self.beam:
-            raise UsageError(f"--best {best} outputs cannot come out of --beam {self.beam}")
+            raise UsageError(f"--best {best} is larger than --beam {self.beam}; a beam has only that many outputs")
 
     def settings(
         self, base: "DecodeConfig", sample: dict[str, Any] | None = None, best: int = 1, scores: bool | None = None
     ) -> "DecodeConfig":
+        """The decode settings `base` with these options applied. `sample`: the options of `SampleFlags`, if any."""
         from saccade.decode.engine import search_settings
 
-        given = {"size": self.beam, "length_penalty": self.length_penalty, "best": best if best > 1 else None}
-        beam = {key: value for key, value in given.items() if value is not None}
+        options = {"size": self.beam, "length_penalty": self.length_penalty, "best": best if best > 1 else None}
+        beam = {key: value for key, value in options.items() if value is not None}
         search = {"kind": "sample", **sample} if sample is not None else {"kind": "beam", **beam} if beam else None
         changes = {"search": search, "ratio": self.ratio, "scores": scores}
         return search_settings(base, {key: value for key, value in changes.items() if value is not None})
 
 
-def _at_least(flag: str, value: float | None, least: float) -> None:
-    if value is not None and value < least:
-        raise UsageError(f"{flag}: expected greater than or equal to {least}, got {value}")
+def _require_at_least(option: str, value: float | None, minimum: float) -> None:
+    if value is not None and value < minimum:
+        raise UsageError(f"{option}: expected greater than or equal to {minimum}, got {value}")
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class SampleFlags:
-    """Flags of `--sample`."""
+    """Options of sampling."""
 
     sample: Annotated[bool, Parameter(negative="")] = False
-    "Draw from the model instead of searching for the likeliest."
+    "Sample each token from the model's distribution instead of searching."
     temperature: float | None = None
-    "With --sample: below 1 is more careful, above 1 bolder."
+    "With --sample: divide the logits by this; below 1 sharpens the distribution, above 1 flattens it."
     top_k: int | None = None
-    "With --sample: draw from the K likeliest tokens."
+    "With --sample: sample from the K most probable tokens."
     top_p: float | None = None
-    "With --sample: draw from the fewest tokens that hold this share."
+    "With --sample: sample from the smallest set of tokens whose probabilities sum to at least this."
     seed: int | None = None
-    "With --sample: another seed, another draw."
+    "With --sample: the random seed."
 
     def options(self) -> dict[str, Any] | None:
-        given = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "seed")}
-        given = {name: value for name, value in given.items() if value is not None}
-        if given and not self.sample:
-            raise UsageError(f"--{next(iter(given)).replace('_', '-')} needs --sample")
-        _at_least("--top-k", self.top_k, 0)
-        for flag, value in (("--temperature", self.temperature), ("--top-p", self.top_p)):
+        """The given options of sampling; None without --sample."""
+        options = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "seed")}
+        options = {name: value for name, value in options.items() if value is not None}
+        if options and not self.sample:
+            raise UsageError(f"--{next(iter(options)).replace('_', '-')} needs --sample")
+        _require_at_least("--top-k", self.top_k, 0)
+        for option, value in (("--temperature", self.temperature), ("--top-p", self.top_p)):
             if value is not None and value <= 0:
-                raise UsageError(f"{flag}: expected greater than 0, got {value}")
+                raise UsageError(f"{option}: expected greater than 0, got {value}")
         if self.top_p is not None and self.top_p > 1:
-            raise UsageError(f"--top-p: is a probability, got {self.top_p}")
-        return given if self.sample else None
+            raise UsageError(f"--top-p: expected a probability, got {self.top_p}")
+        return options if self.sample else None

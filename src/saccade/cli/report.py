@@ -1,4 +1,4 @@
-"""`saccade report`: a run's report.html."""
+"""`saccade report`: writes a run's report.html."""
 
 import shlex
 from pathlib import Path
@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from saccade.api import Run
     from saccade.recipe import Recipe
     from saccade.runs.folder import RunFolder
-    from saccade.view.findings import Evaluation
-    from saccade.view.history import ValidationRecord
+    from saccade.runs.history import ValidationRecord
+    from saccade.tasks.evaluation import Evaluation
     from saccade.view.maps import AttentionMaps
+
+NO_CHECKPOINT = "This needs a finished checkpoint, and there is none yet."
 
 
 @app.command
@@ -26,16 +28,16 @@ def report(
     checkpoint: Checkpoint = "auto",
     quick: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Draw curves, scores, best and worst sentences, attention, config and environment of a run as one offline page.
+    """Write the curves, scores, best and worst outputs, attention, config and environment of a run as one offline page.
 
     Parameters
     ----------
     run: str
         The folder of a run, finished or not.
     output: str
-        The page to write; report.html in the run if left out.
+        The page to write; default: report.html in the run.
     quick: bool
-        Leave out what needs the test data, unless it was found before.
+        Do not evaluate on the test data; show stored scores if there are any.
     """
     must_be_run(run)
     from saccade.console import console
@@ -45,107 +47,86 @@ def report(
 
 
 def draw_report(path: Path, output: Path | None = None, checkpoint: str = "auto", *, quick: bool) -> Path:
-    """Gather what there is to tell of a run, and write it down."""
+    """Collect what is known of a run and write the report."""
     from saccade.api import load
-    from saccade.recipe import task_of
     from saccade.runs.folder import RunFolder
-    from saccade.view.history import being_trained, read_history
+    from saccade.runs.history import is_being_trained, read_history
     from saccade.view.report import REPORT_FILE, ReportData, write_report
 
     folder = RunFolder(path)
     recipe, history = folder.config(), read_history(folder)
     codecs = folder.codecs(recipe)
-    begun = checkpoint != "auto" or any(folder.checkpoints.folder.glob("step-*"))
-    run = load(path, checkpoint) if begun else None
+    has_checkpoint = checkpoint != "auto" or any(folder.checkpoints.folder.glob("step-*"))
+    run = load(path, checkpoint) if has_checkpoint else None
     manifest = {} if run is None else _manifest(run)
-    findings, unjudged = (None, NOT_BEGUN) if run is None else _findings(run, manifest, quick)
-    maps, unseen = ([], NOT_BEGUN) if run is None else _maps(run, history.at(manifest["step"]))
-    facts = ReportData(
+    evaluation, no_evaluation_reason = (None, NO_CHECKPOINT) if run is None else _evaluation(run, manifest, quick)
+    maps, no_maps_reason = ([], NO_CHECKPOINT) if run is None else _maps(run, history.validation_at(manifest["step"]))
+    data = ReportData(
         run=folder,
         recipe=recipe,
         history=history,
         checkpoint=None if run is None else run.checkpoint.name,
         manifest=manifest,
         parameters=None if codecs is None else _parameters(folder, recipe, codecs),
-        sizes="" if codecs is None else task_of(recipe).describe(codecs),
-        training=being_trained(folder),
-        findings=findings,
-        unjudged=unjudged,
+        sizes="" if codecs is None else recipe.built_task.describe(codecs),
+        training=is_being_trained(folder),
+        evaluation=evaluation,
+        no_evaluation_reason=no_evaluation_reason,
         maps=maps,
-        unseen=unseen,
+        no_maps_reason=no_maps_reason,
     )
-    return write_report(facts, output or path / REPORT_FILE)
-
-
-NOT_BEGUN = "This needs a finished checkpoint, and there is none yet."
+    return write_report(data, output or path / REPORT_FILE)
 
 
 def _manifest(run: "Run") -> dict[str, Any]:
-    """What the checkpoint says of itself; what an average does not know, of the one before it."""
+    """The checkpoint's manifest. An average takes missing entries, such as threads, from the latest checkpoint."""
     from saccade.errors import RunError
     from saccade.runs.files import verify
 
     manifest, latest = verify(run.checkpoint), run.folder.checkpoints.marked("latest")
     if type(manifest.get("step")) is not int:
-        raise RunError(f"{run.checkpoint / 'manifest.json'}: is damaged: it names no step")
+        raise RunError(f"{run.checkpoint / 'manifest.json'}: is damaged: it has no step")
     return verify(latest) | manifest if "averaged" in manifest and latest else manifest
 
 
 def _parameters(folder: "RunFolder", recipe: "Recipe", codecs: Any) -> int:
-    """Counted without taking memory for them."""
+    """The number of parameters, counted on the meta device."""
     import torch
 
     with torch.device("meta"):
         return sum(each.numel() for each in folder.model(recipe, codecs).parameters())
 
 
-def _findings(run: "Run", manifest: dict[str, Any], quick: bool) -> tuple["Evaluation | None", str]:
-    """What was found on the test data before, or is found now; or why there is nothing."""
+def _evaluation(run: "Run", manifest: dict[str, Any], quick: bool) -> tuple["Evaluation | None", str]:
+    """The stored evaluation of the checkpoint, or a new one; or None and the reason."""
     from saccade.console import console, program
     from saccade.errors import SaccadeError
-    from saccade.view.findings import EVALUATION_FILE, cache_evaluation, cache_key, cached_evaluation
+    from saccade.runs.evaluations import EVALUATION_FILE, evaluation_key, load_evaluation, store_evaluation
 
-    key = cache_key(run.folder, run.recipe, manifest)
-    findings = cached_evaluation(run.folder, key)
-    if findings is not None:
-        return findings, ""
+    key = evaluation_key(run.folder, run.recipe, manifest)
+    evaluation = load_evaluation(run.folder, key)
+    if evaluation is not None:
+        return evaluation, ""
     if quick:
         command = f"{program()} report {shlex.quote(str(run.folder.path))}"
-        return None, f"Not worked out here: `{command}` does it, and keeps it."
+        return None, f"Not evaluated yet: run `{command}` to evaluate on the test data and store the scores."
     try:
-        findings = _judged(run)
+        evaluation = run.evaluation()
     except SaccadeError as error:
-        console().print(f"warning: without scores of test data: {error}", markup=False)
+        console().print(f"warning: the report has no scores of test data: {error}", markup=False)
         return None, f"There are no scores of test data: {error}"
     try:
-        cache_evaluation(run.folder, key, findings)
+        store_evaluation(run.folder, key, evaluation)
     except OSError as error:
-        console().print(f"warning: {EVALUATION_FILE} is not kept: {error.strerror}", markup=False)
-    return findings, ""
+        console().print(f"warning: {EVALUATION_FILE} could not be written: {error.strerror}", markup=False)
+    return evaluation, ""
 
 
-def _judged(run: "Run") -> "Evaluation":
-    """Let the run loose on its test data."""
-    from saccade.console import track
-    from saccade.decode.engine import in_order
-    from saccade.tasks.labeling import Labeling
-    from saccade.view.findings import evaluate_labels, evaluate_translations, evaluation_rows, evaluation_split
-
-    split, rows, task = evaluation_split(run.recipe), evaluation_rows(run.folder, run.recipe), run.task
-    if isinstance(task, Labeling):
-        known = task.drop_unknown_labels(rows, run.codecs, run.recipe.data.skip_bad)
-        found = task.predict(run.model, run.codecs, known, run.recipe.data.longest, run.recipe.decode.batch_tokens)
-        return evaluate_labels(split, task, known, found, run.codecs.source)
-    outputs = run.engine.generate([row.source for row in rows], run.recipe.decode)
-    texts = [best[0].text for best in in_order(track(outputs, len(rows), "translating"))]
-    return evaluate_translations(split, rows, texts, run.codecs.source)
-
-
-def _maps(run: "Run", validated: "ValidationRecord | None") -> tuple[list["AttentionMaps"], str]:
-    """Attention over what the checkpoint wrote for the samples of its validation; or why there is none."""
-    if not run.task.writes:
-        return [], "Attention can be shown of runs that translate only; this one says labels."
-    if validated is None or not validated.samples:
-        return [], "No validation has shown samples yet."
-    maps = [run.attention(sample.source, sample.output) for sample in validated.samples]
+def _maps(run: "Run", validation: "ValidationRecord | None") -> tuple[list["AttentionMaps"], str]:
+    """Attention maps over the outputs of the checkpoint's validation samples; or none and the reason."""
+    if not run.task.has_decoder:
+        return [], "Attention can be shown for translation runs only; this run predicts labels."
+    if validation is None or not validation.samples:
+        return [], "No validation has recorded samples yet."
+    maps = [run.attention(sample.source, sample.output) for sample in validation.samples]
     return ([], "This model has no attention.") if not any(maps) else (maps, "")

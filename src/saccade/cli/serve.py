@@ -1,4 +1,4 @@
-"""`saccade serve`: translators behind an address."""
+"""`saccade serve`: a translation server."""
 
 import ipaddress
 import os
@@ -7,6 +7,7 @@ from pathlib import Path
 from cyclopts.config import Env
 
 from saccade.cli.app import UsageError, app, must_be_run
+from saccade.distribution import install_command
 from saccade.serve.language_pairs import parse_run_argument
 from saccade.serve.settings import DEFAULT_SETTINGS, Settings
 
@@ -15,27 +16,28 @@ API_KEY_VARIABLE = "SACCADE_API_KEY"
 
 @app.command(config=Env("SACCADE_", command=False))
 def serve(*runs: str, settings: Settings = DEFAULT_SETTINGS) -> None:
-    """Serve translators: a page, the LibreTranslate API and one that says more. Any option may be an environment
-    variable, such as SACCADE_PORT.
+    """Serve translation models: a web page, a LibreTranslate-compatible API, and an API with scores, alternatives,
+    alignments and attention. Each option can also be set by an environment variable, such as SACCADE_PORT.
 
     Parameters
     ----------
     runs: str
-        Folders of trained runs; en-de=FOLDER says the languages where the run does not.
+        Folders of trained runs; en-de=FOLDER sets the languages if the run does not name them.
     """
     if not runs:
         raise UsageError("serve needs a run: saccade serve RUN")
     for argument in runs:
         must_be_run(parse_run_argument(argument)[1])
-    keys = _keys(settings.api_keys)
+    keys = _api_keys(settings.api_keys)
     if not _is_local(settings.host) and not keys and not settings.insecure:
         raise UsageError(
-            f"--host {settings.host}: others could reach this; give keys with --api-keys FILE, or say --insecure"
+            f"--host {settings.host}: other machines could use this server; require API keys with --api-keys FILE, "
+            "or allow access without keys with --insecure"
         )
     try:
         from saccade.serve.server import serve as run_server
     except ImportError as error:
-        raise UsageError(f"serve needs more packages ({error.name}): pip install 'saccade[serve]'") from None
+        raise UsageError(f"serve needs the package {error.name}: {install_command('serve')}") from None
     run_server(runs, settings, keys)
 
 
@@ -46,8 +48,9 @@ def _is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def _keys(file: str) -> list[str]:
-    """From a file or the environment: what stands in a command line can be seen by everyone on the machine."""
+def _api_keys(file: str) -> list[str]:
+    """API keys from a file and the environment. They are not command-line options, because all users of a machine can
+    see the command lines of its processes."""
     keys = [os.environ[API_KEY_VARIABLE]] if os.environ.get(API_KEY_VARIABLE) else []
     if file:
         try:
@@ -56,5 +59,5 @@ def _keys(file: str) -> list[str]:
             raise UsageError(f"--api-keys {file}: cannot be read: {error}") from None
         keys += [line.strip() for line in lines if line.strip()]
         if not keys:
-            raise UsageError(f"--api-keys {file}: holds no key; write one a line")
+            raise UsageError(f"--api-keys {file}: contains no keys; write one key per line")
     return keys

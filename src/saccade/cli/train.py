@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from saccade.cli.app import Sets, UsageError, app, must_be_recipe, this_command
+from saccade.cli.app import ConfigOverrides, UsageError, app, recipe_layers, this_command
 from saccade.cli.report import draw_report
 
 
@@ -18,56 +18,56 @@ def train(
     /,
     *,
     run: str = "",
-    sets: Sets = (),
+    overrides: ConfigOverrides = (),
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     allow_change: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Train a recipe. The same command goes on after a stop, a crash or a power cut.
+    """Train a recipe. Run the same command again to resume after a stop, a crash or a power failure.
 
     Parameters
     ----------
     recipe: str
-        A recipe's file.
+        A recipe file.
     run: str
-        The run's folder; runs/NAME-OF-RECIPE if left out.
+        The folder of the run; default: runs/NAME-OF-RECIPE.
     dry_run: bool
-        Take a few real steps and tell parameters, memory, time and disk; write nothing.
+        Print the number of parameters and the estimated memory, time and disk space after a few updates; write nothing.
     allow_change: bool
-        Let harmless settings of an existing run change, such as train.updates.
+        Allow changes of settings that keep the weights trained so far meaningful, such as train.updates.
     """
-    must_be_recipe(recipe, sets)
+    layers = recipe_layers(recipe, overrides)
     from saccade.console import program
-    from saccade.recipe import read_recipe, task_of
-    from saccade.training.dry_run import dry_run as try_out
+    from saccade.recipe import resolve_recipe
+    from saccade.training.dry_run import dry_run as estimate
     from saccade.training.loop import train as run_training
     from saccade.training.progress import ConsoleReporter, Silent
     from saccade.training.ranks import is_distributed, is_main_process
     from saccade.training.signals import Interrupted
 
-    recipe_ = read_recipe(recipe, sets).config
+    config = resolve_recipe(layers).config
     folder = Path(run or Path("runs") / Path(recipe).stem)
     report = ConsoleReporter() if is_main_process() else Silent()
     if dry_run and is_distributed():
-        raise UsageError("--dry-run: looks at one process; run it without torchrun")
+        raise UsageError("--dry-run: works in one process only; run it without torchrun")
     if dry_run:
-        print("\n".join(try_out(recipe_, folder, report).lines()))
+        print("\n".join(estimate(config, folder, report).lines()))
         return 0
     try:
-        run_training(recipe_, folder, report, allow_change=allow_change)
+        run_training(config, folder, report, allow_change=allow_change)
     except Interrupted as stopped:
         how = "the same torchrun command" if is_distributed() else this_command()
         report.say(f"Saved step {stopped.step:,}. Continue with: {how}")
-        return _end(128 + stopped.number, is_distributed())
+        return _exit(128 + stopped.number, is_distributed())
     if is_main_process():
         report.say(_draw(folder))
-        command = task_of(recipe_).command
+        command = config.built_task.command
         report.say(f"{command.capitalize()} with: {program()} {command} {shlex.quote(str(folder))} FILE")
-    return _end(0, is_distributed())
+    return _exit(0, is_distributed())
 
 
-def _end(code: int, at_once: bool) -> int:
-    """One of several ranks leaves at once: a thread of gloo that frees a tensor while Python ends would abort it."""
-    if at_once:
+def _exit(code: int, immediately: bool) -> int:
+    """End the process. A rank exits at once: a gloo thread that frees a tensor at interpreter exit would abort it."""
+    if immediately:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -75,11 +75,11 @@ def _end(code: int, at_once: bool) -> int:
 
 
 def _draw(folder: Path) -> str:
-    """Draw the run's report and say so. A training that went well does not fail for want of it."""
+    """Write the run's report. If that fails, the training has still succeeded: return a warning."""
     try:
         return f"wrote {draw_report(folder, quick=True)}: open it in a browser"
     except Exception as error:
-        return f"warning: the report is not drawn: {error}"
+        return f"warning: the report could not be written: {error}"
 
 
 @app.command
@@ -89,16 +89,16 @@ def demo(
     to: str = "de",
     run: str = "",
 ) -> int:
-    """Train a translator of dates from nothing in about a minute, then show its attention.
+    """Train a translator of dates from scratch in about a minute, and show its attention.
 
     Parameters
     ----------
     from_: str
-        The language to read, such as en, fr or es.
+        The source language, such as en, fr or es.
     to: str
-        The language to write.
+        The target language.
     run: str
-        The run's folder; runs/demo (or runs/demo-FROM-TO) if left out.
+        The folder of the run; default: runs/demo, or runs/demo-FROM-TO.
     """
     from saccade.demo import demo as show_demo
     from saccade.training.signals import Interrupted

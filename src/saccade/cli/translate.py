@@ -1,4 +1,4 @@
-"""`saccade translate`: lines in, lines out."""
+"""`saccade translate`: one output line for each input line."""
 
 import itertools
 import json
@@ -9,17 +9,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-
 from saccade.cli.app import (
     Checkpoint,
     EngineName,
     File,
     Json,
+    OutputFile,
     Quantization,
     UsageError,
     app,
     must_be_run,
+    must_differ,
     must_exist,
 )
 from saccade.cli.flags import SampleFlags, SearchFlags
@@ -37,7 +37,7 @@ def translate(
     file: Annotated[str, File] = "-",
     /,
     *,
-    output: Annotated[str, Parameter(name=("--output", "-o"), allow_leading_hyphen=True)] = "-",
+    output: OutputFile = "-",
     json_: Json = False,
     best: int = 1,
     prefix: str = "",
@@ -49,7 +49,7 @@ def translate(
     engine: EngineName = "auto",
     quantization: Quantization | None = None,
 ) -> None:
-    """Translate lines: as many out as in, in order. Reads stdin when no file is given.
+    """Translate text line by line, in order. Reads stdin if no file is given.
 
     Parameters
     ----------
@@ -58,89 +58,89 @@ def translate(
     file: str
         A text file, plain or .gz; - is stdin.
     output: str
-        Where to write; - is stdout.
+        The output file; - is stdout.
     best: int
-        With --json: so many outputs a line.
+        With --json: the number of translations for each line (an n-best list).
     prefix: str
         Text that every translation must begin with.
     prefixes: str
-        A file of such texts, one a line.
+        A file with one such prefix per line.
     alignments: str
-        A file for word alignments, a line such as `0-0 1-2` a translation (source-target, from 0); in --json, too.
+        A file for word alignments, such as `0-0 1-2` (source-target indices, from 0). With --json also in the output.
     engine: str
-        What computes: auto takes the fastest that is installed and can run the model, and says which.
+        The inference engine; auto takes the fastest that is installed and supports the model, and prints its name.
     quantization: str
-        With CTranslate2: int8 is smaller and faster, and its translations may differ; float32 if left out.
+        With CTranslate2: int8 is smaller and faster, but translations may differ; the default is float32.
     """
-    draws = sample.options()
-    if draws is not None and (search.beam is not None or best > 1):
-        raise UsageError("--sample draws one output a line; it does not go with --beam or --best")
-    if draws is not None and search.length_penalty is not None:
-        raise UsageError("--length-penalty ranks what a beam found; it does not go with --sample")
+    sampling = sample.options()
+    if sampling is not None and (search.beam is not None or best > 1):
+        raise UsageError("--sample draws one output per line and cannot be combined with --beam or --best")
+    if sampling is not None and search.length_penalty is not None:
+        raise UsageError("--length-penalty is an option of beam search and cannot be combined with --sample")
     search.check(best)
     if best > 1 and not json_:
-        raise UsageError("--best gives several outputs a line; add --json to see them")
+        raise UsageError("--best gives several outputs per line; add --json to print them")
     if prefix and prefixes:
-        raise UsageError("--prefix and --prefixes do not go together")
+        raise UsageError("--prefix and --prefixes cannot be combined")
     must_exist(prefixes, file)
     must_be_run(run)
     _check_files(file, output, alignments)
-    wanted = _engine(engine, quantization, bool(alignments))
+    engine_name = _engine_name(engine, quantization, bool(alignments))
 
     from saccade.formats.engines import EngineRequest, choose
     from saccade.lines import output as open_output
 
-    loaded = _Loaded(run, checkpoint)
-    wish = EngineRequest(
+    load = _LazyRun(run, checkpoint)
+    request = EngineRequest(
         run=Path(run),
         checkpoint=checkpoint,
-        load=loaded,
-        decode_settings=lambda decode: search.settings(decode, draws, best, scores=json_),
-        forced=bool(prefix or prefixes),
+        load=load,
+        decode_settings=lambda decode: search.settings(decode, sampling, best, scores=json_),
+        has_prefixes=bool(prefix or prefixes),
         quantization=quantization or "float32",
-        say=lambda text: print(text, file=sys.stderr),
+        report=lambda text: print(text, file=sys.stderr),
     )
-    chosen = choose(wanted, wish)  # a damaged run, or one for labels, must not empty the output file first
+    # Load the engine before the output file is truncated: a damaged run, or one of another task, fails here.
+    chosen = choose(engine_name, request)
     if alignments:
-        _ = loaded().alignment_settings
+        _ = load().alignment_settings
     with ExitStack() as stack:
         out = stack.enter_context(open_output(output))
-        linked = stack.enter_context(open_output(alignments)) if alignments else None
-        for found_lines in _found(chosen, file, prefix, prefixes):
-            for source, found, links in _with_links(loaded, found_lines, bool(linked)):
-                # a line in is a line out, whatever a model of bytes may write
-                text = _json_line(source, found, links) if json_ else found[0].text.replace("\n", " ")
+        alignment_file = stack.enter_context(open_output(alignments)) if alignments else None
+        for group in _translate_groups(chosen, file, prefix, prefixes):
+            for source, outputs, links in _with_links(load, group, bool(alignment_file)):
+                # A model of characters or bytes may output a newline, but each input line has exactly one output line.
+                text = _json_line(source, outputs, links) if json_ else outputs[0].text.replace("\n", " ")
                 print(text, file=out, flush=True)
-                if linked:
-                    print(links, file=linked, flush=True)
+                if alignment_file:
+                    print(links, file=alignment_file, flush=True)
 
 
-def _found(
+def _translate_groups(
     chosen: "ChosenEngine", file: str, prefix: str, prefixes: str
 ) -> "Iterator[Iterable[tuple[str, list[Output]]]]":
-    """The lines of a file and their outputs, in groups."""
+    """The lines of a file and their outputs, in groups of lines."""
     from saccade.decode.engine import in_order
     from saccade.lines import file_lines, grouped
 
-    forced = file_lines(prefixes) if prefixes else None
-    done = 0
+    prefix_lines = file_lines(prefixes) if prefixes else None
+    finished = 0
     for lines in grouped(file):
-        begins = list(itertools.islice(forced, len(lines))) if forced else [prefix] * len(lines)
-        if len(begins) < len(lines):
-            raise DataError(f"{prefixes}: has fewer lines than {file}")
-        yield zip(lines, in_order(chosen.engine.generate(lines, chosen.decode, begins, done)), strict=True)
-        done += len(lines)
+        forced = list(itertools.islice(prefix_lines, len(lines))) if prefix_lines else [prefix] * len(lines)
+        if len(forced) < len(lines):
+            raise DataError(f"{prefixes}: has fewer lines than {file}; give one prefix for each line")
+        yield zip(lines, in_order(chosen.engine.generate(lines, chosen.decode, forced, finished)), strict=True)
+        finished += len(lines)
 
 
 def _check_files(file: str, output: str, alignments: str) -> None:
-    if "-" not in (file, output) and Path(output).exists() and Path(output).samefile(file):
-        raise UsageError(f"{output}: is the input; write to another file")
+    must_differ(file, output)
     if alignments and alignments in (file, output):
-        raise UsageError(f"{alignments}: is the input or the output; write alignments to another file")
+        raise UsageError(f"{alignments}: is the input or output file; write alignments to another file")
 
 
-class _Loaded:
-    """The run with all that torch needs, once someone asks for it."""
+class _LazyRun:
+    """Loads the run, and torch, at the first call. An exported model needs neither."""
 
     def __init__(self, run: str, checkpoint: str):
         self._arguments = run, checkpoint
@@ -155,30 +155,30 @@ class _Loaded:
         return load(*self._arguments)
 
 
-def _engine(engine: str, quantization: str | None, alignments: bool) -> str:
-    """The engine to ask for, where other flags have a say in it."""
+def _engine_name(engine: str, quantization: str | None, alignments: bool) -> str:
+    """The engine to use: --alignments implies torch, and --quantization implies CTranslate2."""
     if alignments and engine not in ("auto", "torch"):
-        raise UsageError(f"--alignments reads attention, which --engine {engine} does not show; use --engine torch")
+        raise UsageError(f"--alignments needs attention weights, which --engine {engine} does not provide; use torch")
     if quantization and (alignments or engine not in ("auto", "ctranslate2")):
-        raise UsageError("--quantization is for --engine ctranslate2")
+        raise UsageError("--quantization needs --engine ctranslate2")
     return "torch" if alignments else "ctranslate2" if quantization else engine
 
 
 def _with_links(
-    load: _Loaded, found_lines: "Iterable[tuple[str, list[Output]]]", linked: bool
+    load: _LazyRun, group: "Iterable[tuple[str, list[Output]]]", align: bool
 ) -> "Iterator[tuple[str, list[Output], str | None]]":
-    """Each source and its outputs with the alignment of the best, if wanted: of all lines at once, which is several
-    times as fast as of each when it is there."""
-    if not linked:
-        return ((source, found, None) for source, found in found_lines)
+    """Each source, its outputs, and with `align` the word alignment of the best output. The whole group is aligned in
+    one call, which is several times as fast as one call per line."""
+    if not align:
+        return ((source, outputs, None) for source, outputs in group)
     from saccade.data.links import pharaoh
 
-    rows = [*found_lines]
-    links = load().align([(source, found[0].text) for source, found in rows])
-    return ((source, found, pharaoh(each)) for (source, found), each in zip(rows, links, strict=True))
+    rows = [*group]
+    alignments = load().align([(source, outputs[0].text) for source, outputs in rows])
+    return ((source, outputs, pharaoh(links)) for (source, outputs), links in zip(rows, alignments, strict=True))
 
 
-def _json_line(source: str, found: "list[Output]", links: str | None) -> str:
+def _json_line(source: str, outputs: "list[Output]", links: str | None) -> str:
     def plain(output: "Output") -> dict[str, Any]:
         return {
             "translation": output.text,
@@ -187,6 +187,6 @@ def _json_line(source: str, found: "list[Output]", links: str | None) -> str:
             "tokens": output.pieces,
         }
 
-    others = {"alternatives": [plain(output) for output in found[1:]]} if len(found) > 1 else {}
+    alternatives = {"alternatives": [plain(output) for output in outputs[1:]]} if len(outputs) > 1 else {}
     alignment = {} if links is None else {"alignment": links}
-    return json.dumps({"source": source, **plain(found[0]), **alignment, **others}, ensure_ascii=False)
+    return json.dumps({"source": source, **plain(outputs[0]), **alignment, **alternatives}, ensure_ascii=False)

@@ -1,1 +1,1 @@
-"""Data: reading, tokenising and batching. No model in sight."""
+"""Data: reading, tokenizing and batching. Nothing here depends on a model."""

@@ -1,5 +1,5 @@
-"""Batches: rows of about equal length under a budget of tokens. Which rows, in which order, is a pure function of
-(seed, epoch, position): the sampler's whole state is three numbers."""
+"""Batches: rows of similar length, up to a number of padded tokens. The rows of a batch are a pure function of
+(seed, epoch, batch number), so these three integers are the whole state of the sampler."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,40 +16,39 @@ from saccade.shapes import Float, Ids, Keep
 
 @dataclass(frozen=True)
 class Padded:
-    """One side of a batch: ids [B T] or frames [B T F], and which of them are real (None: all)."""
+    """One side of a batch: ids [B T] or frames [B T F], and the padding mask (True = real; None: no padding)."""
 
     values: Ids | Float[Tensor, "B T F"]
     keep: Keep | None
 
     @classmethod
     def of(cls, rows: Sequence[np.ndarray]) -> "Padded":
-        """Rows of ids [T] or of frames [T F], padded on the right."""
+        """Pad rows of ids [T] or of frames [T F] on the right."""
         lengths = [len(row) for row in rows]
         longest = max(lengths, default=0)
-        frames = rows[0].shape[1:] if rows else ()
-        kind = np.float32 if frames else np.int64
-        values = np.full((len(rows), longest, *frames), PAD, dtype=kind)
-        for place, row in zip(values, rows, strict=True):
-            place[: len(row)] = row
-        short = min(lengths, default=0) < longest
-        keep = np.arange(longest) < np.array(lengths)[:, None] if short else None
+        frame_shape = rows[0].shape[1:] if rows else ()
+        values = np.full((len(rows), longest, *frame_shape), PAD, dtype=np.float32 if frame_shape else np.int64)
+        for padded, row in zip(values, rows, strict=True):
+            padded[: len(row)] = row
+        needs_padding = min(lengths, default=0) < longest
+        keep = np.arange(longest) < np.array(lengths)[:, None] if needs_padding else None
         return cls(torch.from_numpy(values), None if keep is None else torch.from_numpy(keep))
 
     @property
     def lengths(self) -> np.ndarray:
-        """The places of each row that are not padding."""
-        rows, places = self.values.shape[:2]
-        return np.full(rows, places) if self.keep is None else self.keep.sum(1).numpy()
+        """The length of each row without padding."""
+        rows, width = self.values.shape[:2]
+        return np.full(rows, width) if self.keep is None else self.keep.sum(1).numpy()
 
     def rows(self, first: int, end: int) -> "Padded":
-        """Some rows, cut to the longest of them."""
+        """Rows `first` to `end`, cut to the longest of them."""
         longest = int(self.lengths[first:end].max(initial=0))
         keep = None if self.keep is None else self.keep[first:end, :longest]
-        whole = keep is None or bool(keep.all())
-        return Padded(self.values[first:end, :longest].contiguous(), None if whole else keep)
+        unpadded = keep is None or bool(keep.all())
+        return Padded(self.values[first:end, :longest].contiguous(), None if unpadded else keep)
 
-    def repeated(self) -> "Padded":
-        """All rows, and then once more."""
+    def doubled(self) -> "Padded":
+        """All rows, followed by the same rows again."""
         return Padded(torch.cat([self.values] * 2), None if self.keep is None else torch.cat([self.keep] * 2))
 
     def to(self, device: torch.device) -> "Padded":
@@ -58,30 +57,35 @@ class Padded:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a model reads and should say. For a decoder: sources with their end symbol, `inputs` with `<s>` first,
-    `outputs` with `</s>` last. Where there is none: `outputs` are labels, `keep` says which places have one."""
+    """The inputs and targets of a training step.
 
-    rows: tuple[int, ...]  # of the corpus, for messages
+    Sequence to sequence: the source ends with `</s>`, `inputs` are the decoder inputs (`<s>` first) and `outputs` the
+    targets (`</s>` last). Without a decoder: `inputs` is None, `outputs` are labels, and their `keep` is False where a
+    position has no label.
+    """
+
+    rows: tuple[int, ...]  # row numbers in the corpus, for messages
     source: Padded
     inputs: Padded | None
     outputs: Padded
-    links: Float[Tensor, "B T S"] | None = None  # how much each output belongs to each place of the source, if known
-    idle: bool = False  # of no share: gone through because all ranks go together, and counted as nothing
+    links: Float[Tensor, "B T S"] | None = None  # soft word alignment: weight of each source position for each output
+    idle: bool = False  # a dummy batch for a rank without rows: computed to join the collectives, counts as zero
 
     def to(self, device: torch.device) -> "Batch":
         inputs = None if self.inputs is None else self.inputs.to(device)
         links = None if self.links is None else self.links.to(device)
         return replace(self, source=self.source.to(device), inputs=inputs, outputs=self.outputs.to(device), links=links)
 
-    def repeated(self) -> "Batch":
-        """All rows, and then once more."""
-        inputs = None if self.inputs is None else self.inputs.repeated()
+    def doubled(self) -> "Batch":
+        """All rows, followed by the same rows again (for R-Drop)."""
+        inputs = None if self.inputs is None else self.inputs.doubled()
         links = None if self.links is None else torch.cat([self.links] * 2)
-        source, outputs = self.source.repeated(), self.outputs.repeated()
+        source, outputs = self.source.doubled(), self.outputs.doubled()
         return replace(self, rows=self.rows * 2, source=source, inputs=inputs, outputs=outputs, links=links)
 
     def split(self, count: int) -> "list[Batch]":
-        """At most `count` batches of neighbouring rows with about equal lengths in all, each as wide as it needs."""
+        """Split into at most `count` batches of consecutive rows with about the same number of tokens. Each is cut to
+        its own longest row."""
         lengths = self.source.lengths + (self.inputs.lengths if self.inputs else 0)
         return [self._rows(first, end) for first, end in pairwise(_even_cuts(lengths, count)) if end > first]
 
@@ -95,54 +99,55 @@ class Batch:
 
     @property
     def source_tokens(self) -> int:
-        return _real(self.source)
+        return _unpadded_positions(self.source)
 
     @property
     def target_tokens(self) -> int:
-        """What an update counts and a loss is a sum over: real tokens, or places that have a label."""
-        return _real(self.outputs)
+        """The number of targets, over which the loss is summed: tokens without padding, or labeled positions."""
+        return _unpadded_positions(self.outputs)
 
     @property
     def real_tokens(self) -> int:
-        """Places that are not padding. Labels take none: they stand at the places of the source."""
+        """Positions that are not padding, on both sides. Labels do not count: they belong to source positions."""
         return self.source_tokens + (self.target_tokens if self.inputs else 0)
 
     @property
-    def longer_places(self) -> int:
-        """Of the side that has more."""
-        return max(_places(self.source), _places(self.outputs))
+    def longer_side_tokens(self) -> int:
+        """Positions, padding included, of the side that has more of them."""
+        return max(_positions(self.source), _positions(self.outputs))
 
     @property
     def padded_tokens(self) -> int:
-        return _places(self.source) + (_places(self.outputs) if self.inputs else 0)
+        """Positions, padding included, on both sides."""
+        return _positions(self.source) + (_positions(self.outputs) if self.inputs else 0)
 
 
-def _places(side: Padded) -> int:
+def _positions(side: Padded) -> int:
     return side.values.shape[0] * side.values.shape[1]
 
 
-def _real(side: Padded) -> int:
-    return _places(side) if side.keep is None else int(side.keep.sum())
+def _unpadded_positions(side: Padded) -> int:
+    return _positions(side) if side.keep is None else int(side.keep.sum())
 
 
 def _even_cuts(lengths: np.ndarray, count: int) -> list[int]:
-    """Where to cut rows into so many parts of about equal lengths in all: the row each part begins with, and the end.
-    Where there are more parts than rows, some are empty."""
+    """Cut consecutive rows into `count` parts with about the same total length: the first row of each part, and the
+    number of rows. If there are more parts than rows, some are empty."""
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    return [_nearest(ends, ends[-1] * part / count) for part in range(count + 1)]
+    return [_nearest_index(ends, ends[-1] * part / count) for part in range(count + 1)]
 
 
-def _nearest(ends: np.ndarray, wanted: float) -> int:
-    """The number of the end that is nearest."""
-    after = int(np.searchsorted(ends, wanted))
-    return after if after == 0 or ends[after] - wanted < wanted - ends[after - 1] else after - 1
+def _nearest_index(ends: np.ndarray, target: float) -> int:
+    """The index of the value in sorted `ends` that is nearest to the target."""
+    after = int(np.searchsorted(ends, target))
+    return after if after == 0 or ends[after] - target < target - ends[after - 1] else after - 1
 
 
-# ── how rows become a batch ───────────────────────────────────────────────────────────────────────
+# ── collate functions ─────────────────────────────────────────────────────────────────────────────
 
 
 class Collate(Protocol):
-    """How rows of a corpus are laid out as a batch; `beside` is how many symbols stand beside a row."""
+    """Makes a batch of rows of a corpus. `extra_tokens` is the number of special tokens that it adds to each side."""
 
     extra_tokens: int
 
@@ -150,7 +155,7 @@ class Collate(Protocol):
 
 
 class CollatePairs:
-    """For a decoder that writes the target: both sides end, and what is read of the target begins."""
+    """For an encoder-decoder: `</s>` after source and target, and `<s>` before the decoder input."""
 
     extra_tokens: int = 1
 
@@ -168,15 +173,15 @@ NO_LABEL = -1
 
 
 class CollateLabels:
-    """For a head that reads the encoder: the source as it is, and a label for each of its places or one for all.
-    NO_LABEL is no label."""
+    """For a head on the encoder: the source unchanged, and one label for each position or for the whole row. NO_LABEL
+    marks positions without a label."""
 
     extra_tokens: int = 0
 
     def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
         labels = Padded.of(targets)
-        there = labels.values != NO_LABEL
-        keep = there if labels.keep is None else there & labels.keep
+        labeled = labels.values != NO_LABEL
+        keep = labeled if labels.keep is None else labeled & labels.keep
         outputs = Padded(labels.values.clamp(min=0), None if bool(keep.all()) else keep)
         return Batch(tuple(rows), Padded.of(sources), None, outputs)
 
@@ -188,9 +193,11 @@ COLLATE_LABELS = CollateLabels()
 
 
 class Corpus:
-    """Encoded rows, side by side in two flat arrays: a million sentences cost their tokens and little more.
-    Sources are ids [T] or frames [T F]; targets are ids. `links` [n 3] are places of source and target that belong
-    together, and how surely (up to 1)."""
+    """Encoded rows. Each side is one flat array, so a million sentences need little more memory than their tokens.
+
+    Sources are ids [T] or frames [T F]; targets are ids [T]. `links` of a row [n 3] are its word alignment: source
+    position, target position and confidence (up to 1).
+    """
 
     def __init__(
         self,
@@ -201,8 +208,8 @@ class Corpus:
     ):
         self._source, self.source_lengths = _flat(sources)
         self._target, self.target_lengths = _flat(targets)
-        self._source_at = np.concatenate([[0], np.cumsum(self.source_lengths)])
-        self._target_at = np.concatenate([[0], np.cumsum(self.target_lengths)])
+        self._source_starts = np.concatenate([[0], np.cumsum(self.source_lengths)])
+        self._target_starts = np.concatenate([[0], np.cumsum(self.target_lengths)])
         self.collate = collate
         self.links = links
 
@@ -210,57 +217,60 @@ class Corpus:
         return len(self.source_lengths)
 
     def target_tokens_of(self, rows: np.ndarray) -> int:
-        """What a batch of these rows would count, without making it."""
+        """The `target_tokens` of a batch of these rows, without making the batch."""
         return sum(int((self.target(row) != NO_LABEL).sum()) + self.collate.extra_tokens for row in rows.tolist())
 
     @property
-    def places(self) -> np.ndarray:
-        """How many places each row takes on its longer side."""
+    def lengths(self) -> np.ndarray:
+        """The length of the longer side of each row, special tokens included."""
         return np.maximum(self.source_lengths, self.target_lengths) + self.collate.extra_tokens
 
     @property
     def target_tokens(self) -> int:
-        """Of all batches of an epoch."""
+        """The number of targets in an epoch."""
         return int((self._target != NO_LABEL).sum()) + self.collate.extra_tokens * len(self)
 
     def source(self, row: int) -> np.ndarray:
-        return self._source[self._source_at[row] : self._source_at[row + 1]]
+        return self._source[self._source_starts[row] : self._source_starts[row + 1]]
 
     def target(self, row: int) -> np.ndarray:
-        return self._target[self._target_at[row] : self._target_at[row + 1]]
+        return self._target[self._target_starts[row] : self._target_starts[row + 1]]
 
     def batch(self, rows: Sequence[int]) -> Batch:
         batch = self.collate(rows, [self.source(row) for row in rows], [self.target(row) for row in rows])
         if self.links is None:
             return batch
-        places = batch.outputs.values.shape[1], batch.source.values.shape[1]
-        return replace(batch, links=_shares([self.links[row] for row in rows], *places))
+        outputs, positions = batch.outputs.values.shape[1], batch.source.values.shape[1]
+        return replace(batch, links=_alignment_weights([self.links[row] for row in rows], outputs, positions))
 
 
-def _shares(links: Sequence[np.ndarray], outputs: int, places: int) -> Float[Tensor, "B T S"]:
-    """Links [n 3] (source place, output, how surely) as shares: an output belongs to all its places together as surely
-    as to the surest of them; one without any to none."""
-    shares = np.zeros((len(links), outputs, places), dtype=np.float32)
-    for row, linked in zip(shares, links, strict=True):
-        source, output = linked[:, :2].astype(np.int64).T
-        row[output, source] = linked[:, 2]
-    total, surest = shares.sum(-1, keepdims=True), shares.max(-1, keepdims=True)
-    return torch.from_numpy(shares * surest / np.where(total, total, 1))
+def _alignment_weights(links: Sequence[np.ndarray], outputs: int, positions: int) -> Float[Tensor, "B T S"]:
+    """Links [n 3] (source position, output, confidence) as weights [B T S]. The weights of an output are proportional
+    to the confidences of its links and sum to the highest of them; those of an output without links are zero."""
+    weights = np.zeros((len(links), outputs, positions), dtype=np.float32)
+    for row, row_links in zip(weights, links, strict=True):
+        source, output = row_links[:, :2].astype(np.int64).T
+        row[output, source] = row_links[:, 2]
+    total, highest = weights.sum(-1, keepdims=True), weights.max(-1, keepdims=True)
+    return torch.from_numpy(weights * highest / np.where(total, total, 1))
 
 
 def _flat(rows: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """All rows concatenated, and the length of each."""
     lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
     if any(isinstance(row, np.ndarray) and row.ndim == 2 for row in rows):
         return np.concatenate([np.asarray(row, dtype=np.float32) for row in rows]), lengths
-    flat = np.fromiter((i for row in rows for i in row), dtype=np.int32, count=int(lengths.sum()))
-    return flat, lengths
+    return np.fromiter((i for row in rows for i in row), dtype=np.int32, count=int(lengths.sum())), lengths
+
+
+# ── sampling ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def by_length(corpus: Corpus, order: np.ndarray, tokens: int) -> list[np.ndarray]:
-    """Cut rows into batches of at most `tokens` padded tokens on the longer side, neighbours in length together."""
+    """Sort rows by length and cut them into batches of at most `tokens` padded tokens on the longer side."""
     order = order[np.lexsort((corpus.target_lengths[order], corpus.source_lengths[order]))]
     batches, first, widest = [], 0, 0
-    for i, length in enumerate(corpus.places[order]):
+    for i, length in enumerate(corpus.lengths[order]):
         widest = max(widest, int(length))
         if (i - first + 1) * widest > tokens and i > first:
             batches.append(order[first:i])
@@ -269,7 +279,7 @@ def by_length(corpus: Corpus, order: np.ndarray, tokens: int) -> list[np.ndarray
 
 
 def epoch_batches(corpus: Corpus, tokens: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """The batches of an epoch in their order. Equal lengths are mixed anew in each epoch."""
+    """The batches of an epoch, shuffled. Rows of equal length are shuffled among the batches, too."""
     random = np.random.default_rng([seed, epoch])
     batches = by_length(corpus, random.permutation(len(corpus)), tokens)
     return [batches[i] for i in random.permutation(len(batches))]
@@ -277,7 +287,7 @@ def epoch_batches(corpus: Corpus, tokens: int, seed: int, epoch: int) -> list[np
 
 @dataclass(frozen=True)
 class SamplerState:
-    """Where training stands: the next batch is number `batch` of `epoch`."""
+    """The position of training: the next batch is number `batch` of `epoch`."""
 
     epoch: int = 0
     batch: int = 0
@@ -285,31 +295,34 @@ class SamplerState:
 
 @dataclass(frozen=True)
 class Shard:
-    """What one of several ranks takes of each batch: number `rank` of `count` parts."""
+    """The part of each batch that one of several ranks trains on: number `rank` of `count` parts."""
 
     rank: int = 0
     count: int = 1
 
     def of(self, corpus: Corpus, rows: np.ndarray) -> np.ndarray:
-        """Neighbours in length stay together, and the parts have about equal lengths in all."""
-        longer = np.maximum(corpus.source_lengths[rows], corpus.target_lengths[rows]) + corpus.collate.extra_tokens
-        cuts = _even_cuts(longer, self.count)
+        """The rows of this rank: consecutive, and about the same number of tokens for each rank."""
+        lengths = np.maximum(corpus.source_lengths[rows], corpus.target_lengths[rows]) + corpus.collate.extra_tokens
+        cuts = _even_cuts(lengths, self.count)
         return rows[cuts[self.rank] : cuts[self.rank + 1]]
 
     def batch(self, corpus: Corpus, rows: np.ndarray) -> Batch:
-        """This part as a batch. Where there are more ranks than rows, some are idle."""
-        mine = self.of(corpus, rows)
-        return corpus.batch(mine.tolist()) if len(mine) else replace(corpus.batch(rows[:1].tolist()), idle=True)
+        """The batch of this rank. If there are more ranks than rows, it may be an idle one."""
+        own = self.of(corpus, rows)
+        return corpus.batch(own.tolist()) if len(own) else replace(corpus.batch(rows[:1].tolist()), idle=True)
 
 
 WHOLE_BATCH = Shard()
 
 
 def updates(
-    corpus: Corpus, batch_tokens: int, update_tokens: int, seed: int, start: SamplerState, share: Shard = WHOLE_BATCH
+    corpus: Corpus, batch_tokens: int, update_tokens: int, seed: int, start: SamplerState, shard: Shard = WHOLE_BATCH
 ) -> Iterator[tuple[list[Batch], SamplerState]]:
-    """For ever: a share of the batches of one update (which have at least `update_tokens` target tokens, or what the
-    epoch still has), and the position after it. Which rows an update has does not depend on how they are shared."""
+    """Endlessly yield the batches of one update and the sampler state after it.
+
+    An update accumulates batches until they have at least `update_tokens` target tokens or the epoch ends. Its rows do
+    not depend on the sharding.
+    """
     epoch, first = start.epoch, start.batch
     while True:
         plan = epoch_batches(corpus, batch_tokens, seed, epoch)
@@ -317,7 +330,7 @@ def updates(
             batches: list[Batch] = []
             tokens = 0
             while first < len(plan) and tokens < max(1, update_tokens):
-                batches.append(share.batch(corpus, plan[first]))
+                batches.append(shard.batch(corpus, plan[first]))
                 tokens += corpus.target_tokens_of(plan[first])
                 first += 1
             yield batches, SamplerState(epoch, first) if first < len(plan) else SamplerState(epoch + 1, 0)

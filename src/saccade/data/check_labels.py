@@ -1,4 +1,4 @@
-"""The part of `data check` that every kind of row needs (findings, lengths), and those of labels and of series."""
+"""`data check`: what all kinds of rows share (findings, lengths), and the checks of labels and of series."""
 
 from array import array
 from collections import Counter
@@ -12,18 +12,18 @@ import numpy as np
 from saccade.data.sources.rows import Frames, Row, Tagged
 
 _FAULTS_SHOWN = 10
-_PLACES_SHOWN = 3
+_EXAMPLES_SHOWN = 3
 _LABELS_SHOWN = 20
 _GROUPS_SHOWN = 20
-_LABEL_WIDTH = 13, 40
+_MIN_LABEL_WIDTH, _MAX_LABEL_WIDTH = 13, 40
 _BAR_WIDTH = 30
 
-LocationOf = Callable[[int], str]
+LocationOf = Callable[[int], str]  # row number → "file:line"
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long the lines of one side are; the histogram's bins double: 0, 1, 2-3, 4-7 ..."""
+    """Statistics of the line lengths of one side. The bins of the histogram are 0, 1, 2-3, 4-7, …"""
 
     smallest: int
     mean: float
@@ -35,7 +35,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How many rows have some property, and the first of them as "file:line: reason"."""
+    """The number of rows with some property, and the first of them as "file:line: reason"."""
 
     count: int
     first: list[str]
@@ -43,7 +43,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class LabelCounts:
-    """How often each label stands in a split, the most frequent first; how many steps have none; what train lacks."""
+    """The labels of a split with their counts (the most frequent first), the number of steps without a label, and the
+    labels that do not occur in train."""
 
     counts: dict[str, int]
     without: int
@@ -52,7 +53,7 @@ class LabelCounts:
 
 @dataclass(frozen=True, slots=True)
 class SeriesReport:
-    """All that was found in one split of series; lengths are in frames."""
+    """The results for one split of numeric series. Lengths are in frames."""
 
     series: int
     frames: int
@@ -68,17 +69,17 @@ class SeriesReport:
 
 
 class FindingCounter:
-    """A count, and the first few lines that say where and why."""
+    """Counts rows, and keeps the first few messages about them."""
 
-    def __init__(self, shown: int = _PLACES_SHOWN):
+    def __init__(self, shown: int = _EXAMPLES_SHOWN):
         self.shown = shown
         self.count = 0
         self.first: list[str] = []
 
-    def add(self, line: str, rows: int = 1) -> None:
+    def add(self, message: str, rows: int = 1) -> None:
         self.count += rows
         if len(self.first) < self.shown:
-            self.first.append(line)
+            self.first.append(message)
 
     def finding(self) -> Finding:
         return Finding(self.count, self.first)
@@ -88,7 +89,7 @@ def fault_counter() -> FindingCounter:
     return FindingCounter(_FAULTS_SHOWN)
 
 
-# ── lengths and repeats ───────────────────────────────────────────────────────────────────────────
+# ── lengths and duplicates ────────────────────────────────────────────────────────────────────────
 
 
 def digest(content: bytes) -> int:
@@ -111,62 +112,60 @@ def _histogram(lengths: np.ndarray) -> dict[str, int]:
     return {label: int(count) for label, count in zip(labels, counts, strict=False)}
 
 
-def repeated(digests: array, place: LocationOf) -> Finding:
-    """Find rows that stand earlier in the same split."""
+def find_duplicates(digests: array, location: LocationOf) -> Finding:
+    """Find rows that repeat an earlier row of the same split."""
     hashes = np.asarray(digests)
-    known, first_at = np.unique(hashes, return_index=True)
-    original = first_at[np.searchsorted(known, hashes)]
-    again = np.flatnonzero(original != np.arange(len(hashes)))
-    first = [f"{place(int(i))}: repeats {place(int(original[i]))}" for i in again[:_PLACES_SHOWN]]
-    return Finding(len(again), first)
+    distinct, first_rows = np.unique(hashes, return_index=True)
+    original = first_rows[np.searchsorted(distinct, hashes)]
+    duplicates = np.flatnonzero(original != np.arange(len(hashes)))
+    first = [f"{location(int(i))}: repeats {location(int(original[i]))}" for i in duplicates[:_EXAMPLES_SHOWN]]
+    return Finding(len(duplicates), first)
 
 
-def shared(what: str, mine: array, place: LocationOf, theirs: array, their_place: LocationOf) -> Finding:
-    """Find rows of which something (a source, a whole pair) also stands in train."""
-    if not theirs:
+def find_overlap(unit: str, digests: array, location: LocationOf, train: array, train_location: LocationOf) -> Finding:
+    """Find rows whose digest also occurs in train. `unit` is what was hashed (source, pair, series), for messages."""
+    if not train:
         return Finding(0, [])
-    hashes = np.asarray(mine)
-    known, first_at = np.unique(np.asarray(theirs), return_index=True)
-    nearest = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
-    seen = np.flatnonzero(known[nearest] == hashes)
+    hashes = np.asarray(digests)
+    distinct, first_rows = np.unique(np.asarray(train), return_index=True)
+    nearest = np.minimum(np.searchsorted(distinct, hashes), len(distinct) - 1)
+    overlap = np.flatnonzero(distinct[nearest] == hashes)
     first = [
-        f"{place(int(i))}: the {what} is in train too, at {their_place(int(first_at[nearest[i]]))}"
-        for i in seen[:_PLACES_SHOWN]
+        f"{location(int(i))}: the {unit} is also in train, at {train_location(int(first_rows[nearest[i]]))}"
+        for i in overlap[:_EXAMPLES_SHOWN]
     ]
-    return Finding(len(seen), first)
+    return Finding(len(overlap), first)
 
 
 # ── labels ────────────────────────────────────────────────────────────────────────────────────────
 
 
-class LabelTally:
-    """How often each label was seen, and where first."""
+class LabelCounter:
+    """Counts labels, and keeps the location of the first occurrence of each."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.first: dict[str, str] = {}
 
-    def take(self, row: Row) -> None:
+    def add(self, row: Row) -> None:
         labels = (row.target,) if isinstance(row.target, str) else row.target
         for label in {*labels} - self.first.keys():
-            self.first[label] = _holder(row, labels.index(label))
+            self.first[label] = _label_location(row, labels.index(label))
         self.counts.update(labels)
 
-    def labels(self, train: "LabelTally | None") -> LabelCounts:
+    def summary(self, train: "LabelCounter | None") -> LabelCounts:
         counts = {label: count for label, count in self.counts.most_common() if label}
-        return LabelCounts(counts, self.counts[""], self._beyond(train, counts))
+        return LabelCounts(counts, self.counts[""], self._not_in_train(train, counts))
 
-    def _beyond(self, train: "LabelTally | None", labels: Iterable[str]) -> Finding:
-        """Find the labels that train never shows."""
+    def _not_in_train(self, train: "LabelCounter | None", labels: Iterable[str]) -> Finding:
         if train is None or not train.counts:
             return Finding(0, [])
         new = [label for label in labels if label not in train.counts]
-        return Finding(
-            len(new), [f"{self.first[label]} {label!r}, which train never shows" for label in new[:_LABELS_SHOWN]]
-        )
+        first = [f"{self.first[label]} {label!r}, which does not occur in train" for label in new[:_LABELS_SHOWN]]
+        return Finding(len(new), first)
 
 
-def _holder(row: Row, step: int) -> str:
+def _label_location(row: Row, step: int) -> str:
     if isinstance(row, Tagged):
         return f"{row.location}: the word {row.source[step]!r} has the label"
     if isinstance(row, Frames) and not isinstance(row.target, str):
@@ -175,26 +174,25 @@ def _holder(row: Row, step: int) -> str:
 
 
 def label_lines(labels: LabelCounts) -> Iterator[str]:
-    without = f", {labels.without:,} steps without one" if labels.without else ""
-    yield f"  labels: {len(labels.counts):,} kinds, {sum(labels.counts.values()):,} in all{without}"
+    unlabeled = f", {labels.without:,} steps without a label" if labels.without else ""
+    yield f"  labels: {len(labels.counts):,} distinct, {sum(labels.counts.values()):,} in total{unlabeled}"
     shown = {_printable(label): count for label, count in islice(labels.counts.items(), _LABELS_SHOWN)}
     yield from _bars(shown)
     if len(labels.counts) > _LABELS_SHOWN:
-        yield f"    ... and {len(labels.counts) - _LABELS_SHOWN:,} more kinds"
-    yield from finding_lines("labels that train never shows", labels.not_in_train)
+        yield f"    ... and {len(labels.counts) - _LABELS_SHOWN:,} more labels"
+    yield from finding_lines("labels that do not occur in train", labels.not_in_train)
 
 
 def _printable(label: str) -> str:
-    longest = _LABEL_WIDTH[1]
     text = label if label.isprintable() else repr(label)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return text if len(text) <= _MAX_LABEL_WIDTH else f"{text[: _MAX_LABEL_WIDTH - 1]}…"
 
 
 # ── series ────────────────────────────────────────────────────────────────────────────────────────
 
 
-class SeriesReading:
-    """What one pass over a split of series keeps: for each its length, its place and an 8-byte hash."""
+class SeriesStatistics:
+    """The statistics of one split of series. Of each series it keeps the length, the location and an 8-byte hash."""
 
     def __init__(self, longest: int):
         self.longest = longest
@@ -202,60 +200,61 @@ class SeriesReading:
         self.too_long = FindingCounter()
         self.lengths = array("I")
         self.digests = array("Q")
-        self.places: list[str] = []
+        self.locations: list[str] = []
         self.groups: Counter[str] = Counter()
-        self.tally = LabelTally()
+        self.labels = LabelCounter()
         self.width = 0
 
-    def take(self, row: Frames) -> None:
+    def add(self, row: Frames) -> None:
         frames, self.width = row.source.shape
         self.lengths.append(frames)
         self.digests.append(digest(np.ascontiguousarray(row.source).tobytes()))
-        self.places.append(row.location)
-        self.tally.take(row)
+        self.locations.append(row.location)
+        self.labels.add(row)
         if row.group:
             self.groups[row.group] += 1
         if frames > self.longest:
             self.too_long.add(
-                f"{row.location}: has {frames:,} frames, over {self.longest}: tagging cuts it, 'window' too"
+                f"{row.location}: has {frames:,} frames, more than {self.longest}; tagging cuts it into windows, "
+                "and so does the option 'window'"
             )
 
-    def summary(self, train: "SeriesReading | None") -> SeriesReport:
+    def summary(self, train: "SeriesStatistics | None") -> SeriesReport:
         return SeriesReport(
             series=len(self.lengths),
             frames=sum(self.lengths),
             width=self.width,
             faults=self.faults.finding(),
             lengths=lengths_of(self.lengths),
-            labels=self.tally.labels(train.tally if train else None),
+            labels=self.labels.summary(train.labels if train else None),
             groups=dict(sorted(self.groups.items())),
             too_long=self.too_long.finding(),
             other_width=self._other_width(train),
-            repeated=repeated(self.digests, self.places.__getitem__),
+            repeated=find_duplicates(self.digests, self.locations.__getitem__),
             series_in_train=self._in_train(train),
         )
 
-    def _other_width(self, train: "SeriesReading | None") -> Finding:
+    def _other_width(self, train: "SeriesStatistics | None") -> Finding:
         if train is None or not train.lengths or not self.lengths or train.width == self.width:
             return Finding(0, [])
-        first = f"{self.places[0]}: has {self.width} numbers a frame, but {train.places[0]} has {train.width}"
+        first = f"{self.locations[0]}: has {self.width} values per frame, but {train.locations[0]} has {train.width}"
         return Finding(len(self.lengths), [first])
 
-    def _in_train(self, train: "SeriesReading | None") -> Finding:
+    def _in_train(self, train: "SeriesStatistics | None") -> Finding:
         if train is None:
             return Finding(0, [])
-        place, their_place = self.places.__getitem__, train.places.__getitem__
-        return shared("series", self.digests, place, train.digests, their_place)
+        location, train_location = self.locations.__getitem__, train.locations.__getitem__
+        return find_overlap("series", self.digests, location, train.digests, train_location)
 
 
 def series_lines(name: str, split: SeriesReport) -> Iterator[str]:
     yield (
-        f"{name}: {split.series:,} series, {split.frames:,} frames of {split.width} numbers, "
+        f"{name}: {split.series:,} series, {split.frames:,} frames of {split.width} values, "
         f"{split.faults.count:,} faults"
     )
     yield lengths_line("frames", split.lengths)
-    filled = dropwhile(lambda one: not one[1], split.lengths.histogram.items())  # long series leave many bins empty
-    yield from histogram_lines("frames, how many series", dict(filled))
+    bins = dropwhile(lambda item: not item[1], split.lengths.histogram.items())  # the first bins are often empty
+    yield from histogram_lines("series by number of frames", dict(bins))
     yield from label_lines(split.labels)
     if split.groups:
         groups = ", ".join(islice(split.groups, _GROUPS_SHOWN))
@@ -263,33 +262,33 @@ def series_lines(name: str, split: SeriesReport) -> Iterator[str]:
     findings = {
         "faults": split.faults,
         "too long": split.too_long,
-        "of another width than train": split.other_width,
+        "with another width than train": split.other_width,
         "repeated": split.repeated,
-        "wholly in train": split.series_in_train,
+        "also in train": split.series_in_train,
     }
     for title, finding in findings.items():
         yield from finding_lines(title, finding)
 
 
-# ── as text ───────────────────────────────────────────────────────────────────────────────────────
+# ── the report as text ────────────────────────────────────────────────────────────────────────────
 
 
-def lengths_line(what: str, one: Lengths) -> str:
-    spread = f"{one.smallest} to {one.largest}, mean {one.mean:.1f}, median {one.median:g}, 95% within {one.p95:g}"
-    return f"  {what}: {spread}"
+def lengths_line(title: str, lengths: Lengths) -> str:
+    extent = f"{lengths.smallest} to {lengths.largest}, mean {lengths.mean:.1f}"
+    return f"  {title}: {extent}, median {lengths.median:g}, 95th percentile {lengths.p95:g}"
 
 
 def histogram_lines(title: str, histogram: dict[str, int]) -> Iterator[str]:
     if histogram:
-        yield f"  {title} have how many:"
+        yield f"  {title}:"
     yield from _bars(histogram)
 
 
 def _bars(counts: dict[str, int]) -> Iterator[str]:
-    tallest = max(counts.values(), default=0)
-    width = max([_LABEL_WIDTH[0], *map(len, counts)])
+    highest = max(counts.values(), default=0)
+    width = max([_MIN_LABEL_WIDTH, *map(len, counts)])
     for label, count in counts.items():
-        bar = "#" * round(_BAR_WIDTH * count / tallest)
+        bar = "#" * round(_BAR_WIDTH * count / highest)
         yield f"    {label:>{width}} {count:>10,} {bar}".rstrip()
 
 

@@ -1,5 +1,6 @@
-"""Word alignments as text (the Pharaoh format): one line a sentence, `0-0 1-2` for source word 0 with target word 0 and
-so on. Gold files also say `1p2` (or `1?2`) for a link that is possible but not sure; some count words from 1."""
+"""Word alignments in the Pharaoh format: one line per sentence pair; `0-0 1-2` links source word 0 with target word 0,
+and source word 1 with target word 2. In gold files, `1p2` (or `1?2`) is a possible link that is not sure. Some gold
+files count words from 1."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,44 +8,42 @@ from dataclasses import dataclass
 
 from saccade.errors import DataError
 
-Links = frozenset[tuple[int, int]]  # (source word, target word), counted from 0; words are what white space parts
+Links = frozenset[tuple[int, int]]  # (source word, target word), counted from 0; words are separated by white space
 
 _LINK = re.compile(r"([0-9]{1,6})([-p?])([0-9]{1,6})")
-_TELLING = 20  # lines without a single 0 are too many to be an accident
+_MIN_LINES_FOR_BASE = 20  # so many aligned lines without a 0 are not a coincidence: words count from 1
 
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """What people linked: surely, or possibly (which includes the sure)."""
+    """The gold links of a pair. `possible` includes the sure ones."""
 
     sure: Links
     possible: Links
 
 
 def transposed(links: Links) -> Links:
-    """The same links seen from the other side."""
+    """The links with source and target swapped."""
     return frozenset((target, source) for source, target in links)
 
 
 def pharaoh(links: Iterable[tuple[int, int]]) -> str:
-    """One line, sorted by source word."""
+    """The links as one line, sorted by source word."""
     return " ".join(f"{source}-{target}" for source, target in sorted(links))
 
 
-def marked(gold: Gold) -> str:
-    """The same with `1p2` for what is only possible."""
+def pharaoh_gold(gold: Gold) -> str:
+    """Gold links as one line, with `1p2` for those that are only possible."""
     return " ".join(f"{s}{'-' if (s, t) in gold.sure else 'p'}{t}" for s, t in sorted(gold.possible))
 
 
-def parse(line: str, place: str) -> Gold:
-    """One line; a bad link is an error that names `place` ("file:line")."""
+def parse(line: str, location: str) -> Gold:
+    """Parse one line. DataError with `location` ("file:line") if a link is invalid."""
     sure, possible = set(), set()
     for word in line.split():
         match = _LINK.fullmatch(word)
         if not match:
-            raise DataError(
-                f"{place}: '{word}' is not a link; write source-target, such as 0-0, or 0p0 if only possible"
-            )
+            raise DataError(f"{location}: '{word}' is not a link; write source-target, such as 0-0, or 0p0 if possible")
         link = int(match[1]), int(match[3])
         possible.add(link)
         if match[2] == "-":
@@ -53,29 +52,27 @@ def parse(line: str, place: str) -> Gold:
 
 
 def parse_all(lines: Iterable[str], name: str, base: int | None = None) -> list[Gold]:
-    """The lines of a file, counted from 0 whatever the file counts from: `base` says it, or the file shows it."""
-    found = [parse(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
-    first = _base(found, name) if base is None else base
-    return [_from_zero(each, first, f"{name}:{number}") for number, each in enumerate(found, 1)] if first else found
+    """Parse the lines of a file, which counts words from `base` (None: detect it). The result counts from 0."""
+    parsed = [parse(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
+    base = _detect_base(parsed, name) if base is None else base
+    return [_from_zero(gold, base, f"{name}:{number}") for number, gold in enumerate(parsed, 1)] if base else parsed
 
 
-def _base(found: Sequence[Gold], name: str) -> int:
-    """A 0 anywhere tells that words count from 0; none in many lines, that they count from 1."""
-    if any(0 in link for each in found for link in each.possible):
+def _detect_base(parsed: Sequence[Gold], name: str) -> int:
+    """0 if any link has a 0 or there are no links; 1 if many lines have links but none has a 0; else DataError."""
+    if any(0 in link for gold in parsed for link in gold.possible):
         return 0
-    linked = sum(bool(each.possible) for each in found)
-    if not linked:
+    aligned = sum(bool(gold.possible) for gold in parsed)
+    if not aligned:
         return 0
-    if linked < _TELLING:
-        raise DataError(
-            f"{name}: no link has a 0, so words may count from 0 or from 1; say which with a base of 0 or 1"
-        )
+    if aligned < _MIN_LINES_FOR_BASE:
+        raise DataError(f"{name}: no link has a 0, so words may count from 0 or from 1; set the base to 0 or 1")
     return 1
 
 
-def _from_zero(gold: Gold, base: int, place: str) -> Gold:
+def _from_zero(gold: Gold, base: int, location: str) -> Gold:
     if any(0 in link for link in gold.possible):
-        raise DataError(f"{place}: has a 0, but words count from {base} there; leave the base to be found, or say 0")
+        raise DataError(f"{location}: has a 0, but words are said to count from {base}; set the base to 0 or to auto")
     return Gold(_shifted(gold.sure, base), _shifted(gold.possible, base))
 
 
@@ -83,9 +80,10 @@ def _shifted(links: Links, base: int) -> Links:
     return frozenset((source - base, target - base) for source, target in links)
 
 
-def inside(links: Links, source: int, target: int, place: str) -> Links:
-    """The links, if all of them are between `source` and `target` words; else an error that names `place`."""
+def check_range(links: Links, source: int, target: int, location: str) -> Links:
+    """The links, unchanged. DataError with `location` if one is outside of `source` and `target` words."""
     for s, t in sorted(links):
         if s >= source or t >= target:
-            raise DataError(f"{place}: {s}-{t} links a word that is not there: there are {source} and {target}, from 0")
+            lengths = f"{source} source and {target} target words, counted from 0"
+            raise DataError(f"{location}: the link {s}-{t} is out of range: the pair has {lengths}")
     return links

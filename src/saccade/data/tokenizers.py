@@ -1,8 +1,8 @@
-"""Tokenizers: raw text → ids → raw text. The first four ids mean the same in every vocabulary.
+"""Tokenizers: raw text → ids → raw text. The first four ids are the same in every vocabulary.
 
-A kind is a class built with its options; `learn(texts)` gives a Tokenizer, which writes itself into the run as one
-file and is used everywhere after. sentencepiece's default normaliser changes some text (double spaces, ligatures,
-decomposed accents): `normalizer = "identity"` leaves it alone.
+A kind is a class with options; its `learn(texts)` returns a Tokenizer, which is stored in the run as one file.
+sentencepiece's default normalizer changes some text (double spaces, ligatures, decomposed accents);
+`normalizer = "identity"` leaves it unchanged.
 """
 
 import base64
@@ -19,35 +19,35 @@ from saccade.errors import DataError, RunError
 
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
-SENTENCEPIECE_THREADS = 4  # fixed: sentencepiece's result depends on it
-FEW_TEXTS = 32  # texts: sentencepiece starts threads for a list of them, which takes longer than to encode so many
-MAX_TRAINING_TEXTS = 2_000_000  # sentencepiece learns nothing from more, and needs the memory
+SENTENCEPIECE_THREADS = 4  # fixed, because the learned model depends on it
+MIN_TEXTS_FOR_THREADS = 32  # sentencepiece starts threads for a list; for fewer texts, that costs more than it saves
+MAX_TRAINING_TEXTS = 2_000_000  # more need memory but do not change what sentencepiece learns
 
 
 class Tokenizer(Protocol):
-    """A learned tokenizer. `encode` adds no special ids; `decode` leaves them out."""
+    """A learned tokenizer. `encode` adds no special tokens; `decode` leaves them out."""
 
     size: int
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]: ...
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        """The ids of each word of a sentence: one after the other, those of the words joined by single spaces."""
+        """The ids of each word of a sentence. Concatenated, they are the ids of the words joined by single spaces."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str: ...
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id shows: a leading space begins a word."""
+        """The text of each id. A leading space starts a word."""
         ...
 
     def vocabulary(self) -> list[str]:
-        """A name of its own for each id, as other programs know it; the first four are those of SPECIAL."""
+        """A unique name for each id, as exported to other programs. The first four are SPECIAL."""
         ...
 
     def dump(self) -> bytes: ...
 
 
 class TokenizerKind(Protocol):
-    """A way to make tokenizers."""
+    """A kind of tokenizer: learns one from texts, or reads a stored one."""
 
     def learn(self, texts: Iterable[str]) -> Tokenizer: ...
     def read(self, data: bytes) -> Tokenizer: ...
@@ -68,19 +68,19 @@ class SentencePiece:
         self.size: int = self._model.GetPieceSize()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        if len(texts) < FEW_TEXTS:
+        if len(texts) < MIN_TEXTS_FOR_THREADS:
             return [self._model.EncodeAsIds(text) for text in texts]
         return self._model.EncodeAsIds(list(texts))
 
     def cut(self, text: str) -> list[str]:
-        """The pieces of a text, known or not."""
+        """The pieces of a text, including unknown ones."""
         return self._model.EncodeAsPieces(text)
 
     def join(self, pieces: Sequence[str]) -> str:
         return self._model.DecodePieces(list(pieces))
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        return self.encode(words)  # every word begins with the mark of a space, and no piece reaches over one
+        return self.encode(words)  # each word starts with the space symbol, and no piece extends over one
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._model.DecodeIds([i for i in ids if i not in (PAD, START, END)])
@@ -100,7 +100,7 @@ class SentencePiece:
 
 
 class SentencePieces:
-    """Pieces learned by sentencepiece: `bpe` (Sennrich, Haddow & Birch 2016) or `unigram` (Kudo 2018)."""
+    """Subwords learned by sentencepiece: `bpe` (Sennrich, Haddow & Birch 2016) or `unigram` (Kudo 2018)."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class SentencePieces:
                 model_writer=model,
                 model_type=self.algorithm,
                 vocab_size=self.size,
-                hard_vocab_limit=False,  # a small text gives a smaller vocabulary
+                hard_vocab_limit=False,  # little text gives a smaller vocabulary
                 character_coverage=1.0,
                 normalization_rule_name=self.normalizer,
                 split_digits=self.split_digits,
@@ -151,33 +151,33 @@ class SentencePieces:
             raise RunError(f"the tokenizer is not a sentencepiece model: {error}") from None
 
 
-# ── sentencepiece with a list of pieces beside it ──────────────────────────────────────────────────
+# ── sentencepiece with a separate list of pieces (Marian) ─────────────────────────────────────────
 
 
 class PieceList:
-    """A sentencepiece model cuts, a list says which id a piece has. Marian keeps its vocabularies so: both languages
-    may share one list, though each is cut by a model of its own. A code such as >>de<< before the text is a piece."""
+    """A sentencepiece model that segments text, and a separate list that assigns the ids, as in Marian: both languages
+    may share one list although each has its own model. A language code such as >>de<< before the text is one piece."""
 
     def __init__(self, proto: bytes, pieces: Sequence[str]):
-        self._cutter = SentencePiece(proto)
+        self._segmenter = SentencePiece(proto)
         self._proto, self._names = proto, (*SPECIAL, *pieces)
         self._ids = {piece: i for i, piece in enumerate(self._names) if i >= len(SPECIAL)}
         self.size = len(self._names)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[self._ids.get(piece, UNKNOWN) for piece in self._cut(text)] for text in texts]
+        return [[self._ids.get(piece, UNKNOWN) for piece in self._segment(text)] for text in texts]
 
-    def _cut(self, text: str) -> list[str]:
+    def _segment(self, text: str) -> list[str]:
         end = text.find("<<") + 2 if text.startswith(">>") else 1
         code = text[:end] if end > 1 else ""
-        return [code, *self._cutter.cut(text[end:])] if code else self._cutter.cut(text)
+        return [code, *self._segmenter.cut(text[end:])] if code else self._segmenter.cut(text)
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         return self.encode(words)
 
     def decode(self, ids: Sequence[int]) -> str:
         shown = ["▁⁇" if i == UNKNOWN else self._names[i] for i in ids if i not in (PAD, START, END)]
-        return self._cutter.join(shown)
+        return self._segmenter.join(shown)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._names[i].replace("▁", " ") for i in ids]
@@ -196,7 +196,7 @@ class PieceList:
 
 
 class PieceLists:
-    """Pieces of sentencepiece by way of a list, as models of Marian have them; learned as `sentencepiece` learns."""
+    """sentencepiece with a separate list of pieces, as in Marian models; learned like `sentencepiece`."""
 
     def __init__(self, *, size: Count = 8000):
         self.size = size
@@ -210,41 +210,41 @@ class PieceLists:
             tree = json.loads(data)
             pieces, proto = tree["pieces"], base64.b64decode(tree["sentencepiece"], validate=True)
             if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-                raise TypeError("its pieces are not a list of texts")
+                raise TypeError("its pieces are not a list of strings")
             if len({*pieces, *SPECIAL}) < len(pieces) + len(SPECIAL):
-                raise ValueError("it holds a piece twice")
+                raise ValueError("it has a piece twice")
             return PieceList(proto, pieces)
         except (ValueError, KeyError, TypeError, RuntimeError) as error:
             raise RunError(f"the tokenizer is not a list of pieces: {error}") from None
 
 
-# ── tables of symbols ─────────────────────────────────────────────────────────────────────────────
+# ── vocabularies of symbols ───────────────────────────────────────────────────────────────────────
 
 
 class Symbols:
-    """A vocabulary listed in full; `split` cuts text into symbols, `joint` is what stood between them."""
+    """A tokenizer with a list of symbols. `split` cuts text into symbols; `separator` joins them again."""
 
-    def __init__(self, symbols: Sequence[str], split: Callable[[str], list[str]], joint: str):
+    def __init__(self, symbols: Sequence[str], split: Callable[[str], list[str]], separator: str):
         self._symbols = (*SPECIAL, *symbols)
         self._ids = {symbol: i for i, symbol in enumerate(self._symbols) if i >= len(SPECIAL)}
-        self._split, self._joint = split, joint
+        self._split, self._separator = split, separator
         self.size = len(self._symbols)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [[self._ids.get(symbol, UNKNOWN) for symbol in self._split(text)] for text in texts]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        return self.encode(words if self._joint else spaced(words))
+        return self.encode(words if self._separator else with_spaces(words))
 
     def decode(self, ids: Sequence[int]) -> str:
         shown = ("⁇" if i == UNKNOWN else self._symbols[i] for i in ids if i not in (PAD, START, END))
-        return self._joint.join(shown)
+        return self._separator.join(shown)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [self._symbols[i] if i < len(SPECIAL) else self._joint + self._symbols[i] for i in ids]
+        return [self._symbols[i] if i < len(SPECIAL) else self._separator + self._symbols[i] for i in ids]
 
     def vocabulary(self) -> list[str]:
-        """A symbol of the text that looks like a special one is told apart from it."""
+        """A symbol of the text that is equal to a special token gets another name."""
         names = [f"{symbol}▁" if symbol in SPECIAL else symbol for symbol in self._symbols[len(SPECIAL) :]]
         return [*SPECIAL, *names]
 
@@ -253,18 +253,18 @@ class Symbols:
 
 
 def _learn_symbols(
-    texts: Iterable[str], split: Callable[[str], list[str]], joint: str, least: int, most: int
+    texts: Iterable[str], split: Callable[[str], list[str]], separator: str, min_count: int, max_size: int
 ) -> Symbols:
     counts = Counter(symbol for text in texts for symbol in split(text))
-    frequent = sorted((s for s, count in counts.items() if count >= least), key=lambda s: (-counts[s], s))
-    return Symbols(frequent[:most], split, joint)
+    frequent = sorted((s for s, count in counts.items() if count >= min_count), key=lambda s: (-counts[s], s))
+    return Symbols(frequent[:max_size], split, separator)
 
 
-def _read_symbols(data: bytes, split: Callable[[str], list[str]], joint: str) -> Symbols:
+def _read_symbols(data: bytes, split: Callable[[str], list[str]], separator: str) -> Symbols:
     symbols = json.loads(data)
     if not isinstance(symbols, list) or not all(isinstance(s, str) for s in symbols):
         raise RunError("the tokenizer is not a list of symbols")
-    return Symbols(symbols, split, joint)
+    return Symbols(symbols, split, separator)
 
 
 class CharacterVocabulary:
@@ -281,7 +281,7 @@ class CharacterVocabulary:
 
 
 class WordVocabulary:
-    """One id for each word between spaces that occurs `least` times. Runs of white space become one space."""
+    """One id for each word, separated by white space, that occurs at least `least` times."""
 
     def __init__(self, *, size: Count = 50_000, least: Count = 1):
         self.size, self.least = size, least
@@ -294,7 +294,7 @@ class WordVocabulary:
 
 
 class ByteTokenizer:
-    """UTF-8 bytes, each its value plus four. Nothing is unknown and nothing is changed."""
+    """The bytes of UTF-8: id = byte + 4. Nothing is unknown, and any text round-trips."""
 
     size = 256 + len(SPECIAL)
 
@@ -302,13 +302,13 @@ class ByteTokenizer:
         return [[byte + len(SPECIAL) for byte in text.encode()] for text in texts]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
-        return self.encode(spaced(words))
+        return self.encode(with_spaces(words))
 
     def decode(self, ids: Sequence[int]) -> str:
         return bytes(i - len(SPECIAL) for i in ids if i >= len(SPECIAL)).decode(errors="replace")
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        return [SPECIAL[i] if i < len(SPECIAL) else _show_byte(i - len(SPECIAL)) for i in ids]
+        return [SPECIAL[i] if i < len(SPECIAL) else _byte_text(i - len(SPECIAL)) for i in ids]
 
     def vocabulary(self) -> list[str]:
         return self.pieces(range(self.size))
@@ -317,12 +317,12 @@ class ByteTokenizer:
         return b"bytes\n"
 
 
-def _show_byte(byte: int) -> str:
+def _byte_text(byte: int) -> str:
     return chr(byte) if 0x20 <= byte < 0x7F else f"<{byte:02X}>"
 
 
 class ByteVocabulary:
-    """Bytes of UTF-8: no vocabulary to learn."""
+    """The bytes of UTF-8: there is nothing to learn."""
 
     def learn(self, texts: Iterable[str]) -> Tokenizer:
         return ByteTokenizer()
@@ -342,17 +342,17 @@ TOKENIZERS: dict[str, Callable[..., TokenizerKind]] = {
 TokenizerSlot = Annotated[Callable[..., TokenizerKind], Slot(TOKENIZERS)]
 
 
-def spaced(words: Sequence[str]) -> list[str]:
-    """Words with the space before them, where a space is a symbol of its own."""
+def with_spaces(words: Sequence[str]) -> list[str]:
+    """Each word but the first with a space before it, for tokenizers in which a space is a symbol."""
     return [f" {word}" if number else word for number, word in enumerate(words)]
 
 
 def word_of(pieces: Sequence[str]) -> list[int]:
-    """For each piece the number of its word: a word begins at a space, and a special symbol stands alone."""
+    """The word number of each piece: a leading space starts a word, and each special token is a word of its own."""
     words: list[int] = []
-    alone = True
+    after_special = True
     for piece in pieces:
         special = piece in SPECIAL
-        words.append((words[-1] if words else -1) + (alone or special or piece.startswith(" ")))
-        alone = special
+        words.append((words[-1] if words else -1) + (after_special or special or piece.startswith(" ")))
+        after_special = special
     return words

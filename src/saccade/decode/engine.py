@@ -1,6 +1,6 @@
-"""The one way to call a model: sources and search settings in, a stream of outputs out.
-Translate, evaluate, serve and study use it alike, whatever computes behind it; so nothing here needs torch."""
+"""The interface of all engines: sources and decode settings in, a stream of outputs out. Nothing here needs torch."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -8,13 +8,13 @@ from typing import Any, Protocol
 from saccade.config import Config, Count, Natural, NotNegative, build, plain, python_layer, resolve
 from saccade.data.tokenizers import END
 from saccade.decode.search import Beam, SearchSlot
-from saccade.errors import BuildError, ConfigError, DataError
+from saccade.errors import BuildError, ConfigError, DataError, RunError
 
 
 class DecodeConfig(Config):
-    """How outputs are searched for: at most `ratio` × source tokens + `extra` tokens each. `batch_tokens` are padded
-    source tokens × hypotheses that one worker holds at a time. With `scores` false, an engine may leave out the scores
-    and the pieces of outputs where it is faster without them."""
+    """How outputs are searched for. An output has at most `ratio` × source tokens + `extra` tokens. A batch has at most
+    `batch_tokens` padded source tokens × hypotheses. With `scores` false, an engine may leave out the scores and the
+    pieces of outputs where that is faster."""
 
     search: SearchSlot = Beam
     ratio: NotNegative = 2.0
@@ -24,19 +24,19 @@ class DecodeConfig(Config):
 
 
 def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
-    """Decode settings with some of them replaced: nested keys as in a recipe's [decode]."""
+    """Decode settings with some values replaced. `changes` is nested as [decode] of a recipe."""
     decode = resolve(DecodeConfig, [python_layer(plain(base)), python_layer(changes)]).config
     try:
         build(decode.search, "decode.search")
-    except BuildError as refusal:
-        raise ConfigError(str(refusal)) from None
+    except BuildError as error:
+        raise ConfigError(str(error)) from None
     return decode
 
 
 @dataclass(frozen=True)
 class Output:
-    """One output: its text, its pieces, its ids (the end included), and how likely it is. Where only texts were asked
-    for, there may be no pieces, and nan for what is not known."""
+    """A finished output: its text, its pieces, its token ids (the end symbol included), its log-probability and its
+    score. Where `DecodeConfig.scores` is false, the pieces may be missing and both numbers may be NaN."""
 
     text: str
     pieces: tuple[str, ...]
@@ -49,12 +49,12 @@ EMPTY_OUTPUT = Output("", (), (END,), 0.0, 0.0)
 
 
 class Engine(Protocol):
-    """The contract: for each source its number and its outputs, best first, as they are found; an empty source gives
-    an empty output. `in_order` puts them in the order of the sources.
+    """Translates texts. `generate` yields the index of each source with its outputs, best first, in the order in which
+    they finish (`in_order` sorts them). An empty source gives an empty output.
 
     `prefixes` are texts that the outputs must begin with. `first` is the number of the first source in the whole
-    input, so that what is drawn for a line does not depend on how the lines were grouped. `going` is asked before each
-    step; once it says no, the search ends with `Abandoned`.
+    input, so that sampling gives a line the same output however lines are grouped into calls. `should_continue` is
+    called before each step (or batch); if it returns False, the search raises `Cancelled`.
     """
 
     def generate(
@@ -68,20 +68,26 @@ class Engine(Protocol):
 
 
 def check_prefixes(sources: Sequence[str], prefixes: Sequence[str] | None) -> None:
-    """There is a prefix for every source, or none at all."""
+    """Require as many prefixes as sources, or none."""
     if prefixes is not None and len(prefixes) != len(sources):
-        raise DataError(f"{len(prefixes)} prefixes do not go with {len(sources)} sources")
+        raise DataError(f"got {len(prefixes)} prefixes for {len(sources)} sources; give one prefix for each source")
+
+
+def check_finite(log_prob: float) -> None:
+    """Refuse a log-probability (or a score) that is NaN or infinite."""
+    if not math.isfinite(log_prob):
+        raise RunError("the model's output is not finite: training diverged, or the checkpoint is damaged")
 
 
 class Cancelled(Exception):
-    """Nobody waits for the rest of a search any more."""
+    """The caller no longer needs the results of a search."""
 
 
-def in_order(found: Iterable[tuple[int, list[Output]]]) -> Iterator[list[Output]]:
-    """The outputs of source 0, 1, 2, … each as soon as it and all before it are there."""
+def in_order(results: Iterable[tuple[int, list[Output]]]) -> Iterator[list[Output]]:
+    """The outputs of source 0, 1, 2, …: each as soon as it and all before it are finished."""
     waiting: dict[int, list[Output]] = {}
     following = 0
-    for row, outputs in found:
+    for row, outputs in results:
         waiting[row] = outputs
         while following in waiting:
             yield waiting.pop(following)

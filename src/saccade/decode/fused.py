@@ -1,16 +1,16 @@
-"""A Transformer in as few operations as it can be done with: a source read, and one step of the decoder.
+"""The encoder and the decoder step of a standard Transformer, computed in as few torch calls as possible.
 
-A step of a small model for a few rows is hardly any work: what takes the time is asking for it, module by module. Here
-the usual block is written out over its bare weights: one place at a time, queries, keys and values in one product, the
-scale of the scores folded into it; keys and values of all layers in one tensor, with room for the next; the memory of
-a single sentence multiplied into the weights of its cross-attention. The result equals that of the modules up to
-rounding; a model of other parts keeps to its modules.
+In a decoder step of a small model for a few rows, torch's per-call overhead is larger than the computation. Here the
+standard block is computed directly from its weights: the projections to queries, keys and values are one product, with
+the scale of the scores folded into the query weights; the key/value caches of all layers are one tensor with room for
+the next tokens; the memory of a single sentence is multiplied into its cross-attention weights. The results equal
+those of the modules up to rounding. A model with any other part is computed by its modules.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ from saccade.models.assemble import Model
 from saccade.models.blocks import Standard
 from saccade.models.stacked import Stacked
 from saccade.models.stacks import PlainStack
+from saccade.models.submodules import submodule
 from saccade.notes import Part
 from saccade.parts.connections import PostNorm, PreNorm
 from saccade.parts.embeddings import TokenEmbedding
@@ -36,60 +37,70 @@ from saccade.places import Memory, PerSentence, Places
 from saccade.shapes import Float, Ids, Int, Keep, States
 
 TensorFunction = Callable[[Tensor], Tensor]
-Rows = Float[Tensor, "B D"]  # one place of each hypothesis
-CACHE_GROWTH = 8  # places by which keys and values grow
+Rows = Float[Tensor, "B D"]  # the vector of one position for each hypothesis
+CACHE_GROWTH = 8  # positions by which the key/value cache grows when it is full
+
+
+# ── which models can be fused ─────────────────────────────────────────────────────────────────────
 
 
 def can_fuse_encoder(model: Model) -> bool:
-    """Whether the encoder is made of the parts that are written out here, and nobody listens to them."""
-    return _fit(model.encoder, ("self",))
+    """Whether the encoder consists only of parts that this module computes, and none of its notes are recorded."""
+    return _can_fuse(model.encoder, ("self",))
 
 
 def can_fuse_decoder(model: Model) -> bool:
-    """Whether the decoder is."""
-    return _fit(model.decoder, ("self", "cross"))
+    """Whether the decoder consists only of parts that this module computes, and none of its notes are recorded."""
+    return _can_fuse(model.decoder, ("self", "cross"))
 
 
-def _fit(side: Any, mixers: tuple[str, ...]) -> bool:
+def _can_fuse(side: object, mixers: tuple[str, ...]) -> bool:
     if type(side) is not Stacked or type(side.stack) is not PlainStack or type(side.embedding) is not TokenEmbedding:
         return False
     if type(side.position) not in (Sinusoidal, Learned) or type(side.final_norm) not in (LayerNorm, nn.Identity):
         return False
-    unheard = not any(part._listeners for part in side.modules() if isinstance(part, Part))
-    return unheard and all(_fits(block, mixers) for block in side.layers)
+    has_listeners = any(part._listeners for part in side.modules() if isinstance(part, Part))
+    return not has_listeners and all(_can_fuse_block(block, mixers) for block in side.layers)
 
 
-def _fits(block: nn.Module, mixers: tuple[str, ...]) -> bool:
+def _can_fuse_block(block: nn.Module, mixers: tuple[str, ...]) -> bool:
     if type(block) is not Standard or block.mixers != mixers:
         return False
-    around = [block.get_submodule(f"residual_{name}") for name in (*mixers, "feed_forward")]
     return (
-        all(type(each) in (PreNorm, PostNorm) and type(each.norm) is LayerNorm for each in around)
-        and all(_is_plain(block.get_submodule(name)) for name in mixers)
+        all(_can_fuse_residual(block.get_submodule(f"residual_{name}")) for name in (*mixers, "feed_forward"))
+        and all(_can_fuse_attention(block.get_submodule(name)) for name in mixers)
         and type(block.get_submodule("feed_forward")) is PlainFeedForward
     )
 
 
-def _is_plain(mixer: nn.Module) -> bool:
+def _can_fuse_residual(connection: nn.Module) -> bool:
+    return (type(connection) is PreNorm or type(connection) is PostNorm) and type(connection.norm) is LayerNorm
+
+
+def _can_fuse_attention(mixer: nn.Module) -> bool:
     if type(mixer) is not MultiHead or mixer.key.out_features != mixer.value.out_features:
         return False
     return type(mixer.score) in (Dot, ScaledDot) and type(mixer.normalizer) is Softmax
 
 
+# ── the encoder ───────────────────────────────────────────────────────────────────────────────────
+
+
 class FusedEncoder:
-    """The encoder of a model that can be read like this, with its weights as they are now."""
+    """The encoder of a model for which `can_fuse_encoder` holds, with its weights as they are now."""
 
     def __init__(self, model: Model):
-        self._encoder = cast(Stacked, model.encoder)
+        assert isinstance(model.encoder, Stacked)
+        self._encoder = model.encoder
         self._embed = FusedEmbedding(self._encoder)
-        self._layers = [_FusedEncoderLayer(cast(Standard, block)) for block in self._encoder.layers]
+        self._layers = [_FusedEncoderLayer(block) for block in self._encoder.layers]
 
     def __call__(self, values: Ids, keep: Keep | None) -> Memory:
         length, places = values.shape[1], Places.of(values, keep)
-        x = self._embed(values, self._embed.places(length)[:length])
-        seen = places.keep[:, None, None] if places.padded else None
+        x = self._embed(values, self._embed.encodings(length)[:length])
+        mask = places.keep[:, None, None] if places.padded else None
         for layer in self._layers:
-            x = layer(x, seen)
+            x = layer(x, mask)
         x = self._encoder.final_norm(x)
         return Memory(x, places, self._encoder.pool(x, places))
 
@@ -97,186 +108,199 @@ class FusedEncoder:
 class _FusedEncoderLayer:
     """One block of an encoder."""
 
-    def __init__(self, block: Standard):
-        self._self_attention, self._feed_forward = (
-            AttentionWeights.of(block.get_submodule("self")),
-            FusedFeedForward(block),
-        )
+    def __init__(self, block: nn.Module):
+        self._attention = AttentionWeights.of(submodule(block, "self", MultiHead))
+        self._feed_forward = FusedFeedForward(submodule(block, "feed_forward", PlainFeedForward))
         self._residuals = [Residual(block.get_submodule(f"residual_{name}")) for name in ("self", "feed_forward")]
 
-    def __call__(self, x: States, seen: Tensor | None) -> States:
-        around_look, residual_feed_forward = self._residuals
-        x = around_look.after(x, self._attend(around_look.before(x), seen))
+    def __call__(self, x: States, mask: Tensor | None) -> States:
+        residual_self, residual_feed_forward = self._residuals
+        x = residual_self.after(x, self._attend(residual_self.before(x), mask))
         return residual_feed_forward.after(x, self._feed_forward(residual_feed_forward.before(x)))
 
-    def _attend(self, x: States, seen: Tensor | None) -> States:
-        look = self._self_attention
-        parts = linear(x, look.qkv_weight, look.qkv_bias).unflatten(2, (3, look.heads, look.width))
-        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()
-        found = F.scaled_dot_product_attention(query, key, value, seen, scale=1.0)
-        return linear(found.transpose(1, 2).flatten(2), look.out, look.out_bias)
+    def _attend(self, x: States, mask: Tensor | None) -> States:
+        weights = self._attention
+        qkv = linear(x, weights.qkv_weight, weights.qkv_bias).unflatten(2, (3, weights.heads, weights.width))
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()
+        heads = F.scaled_dot_product_attention(query, key, value, mask, scale=1.0)
+        return linear(heads.transpose(1, 2).flatten(2), weights.out, weights.out_bias)
+
+
+# ── the decoder ───────────────────────────────────────────────────────────────────────────────────
+
+
+class FusedState(TypedDict):
+    """The decoder state. `cache` holds the keys and values of all layers [B layers 2 H T K], where T grows by
+    CACHE_GROWTH; the first `at` positions are filled. `memory` has one entry per layer."""
+
+    at: int
+    cache: Tensor
+    memory: tuple[PerSentence, ...]
 
 
 class FusedDecoder:
-    """The decoder and the head of a model that can step like this, with its weights as they are now. A step writes into
-    the state it is given, so each state is good for one step."""
+    """The decoder and the head of a model for which `can_fuse_decoder` holds, with its weights as they are now. A step
+    writes into the state it is given, so each state is good for one step."""
 
     def __init__(self, model: Model):
-        decoder = cast(Stacked, model.decoder)
-        self.final_norm, self.head = decoder.final_norm, model.head
-        self.embed = FusedEmbedding(decoder)
-        self.layers = [FusedDecoderLayer(cast(Standard, block)) for block in decoder.layers]
-        self._single_memories = SingleMemories([layer.cross for layer in self.layers])
+        assert isinstance(model.decoder, Stacked)
+        self.final_norm, self.head = model.decoder.final_norm, model.head
+        self.embed = FusedEmbedding(model.decoder)
+        self.layers = [FusedDecoderLayer(block) for block in model.decoder.layers]
+        self._folding = MemoryFolding([layer.cross_attention for layer in self.layers])
 
-    def start(self, memory: Memory, rows: int) -> dict[str, Any]:
-        first = self.layers[0].self_attention
-        past = self.embed.table.new_empty(rows, len(self.layers), 2, first.heads, CACHE_GROWTH, first.width)
+    def start(self, memory: Memory, rows: int) -> FusedState:
+        attention = self.layers[0].self_attention
+        shape = (rows, len(self.layers), 2, attention.heads, CACHE_GROWTH, attention.width)
+        layer_memories = self.prepare_memory(memory, self._folding)
         return {
             "at": 0,
-            "past": past,
-            "memory": tuple(map(PerSentence, self.prepare_memory(memory, self._single_memories))),
+            "cache": self.embed.table.new_empty(shape),
+            "memory": tuple(PerSentence(layer_memory) for layer_memory in layer_memories),
         }
 
-    def prepare_memory(self, memory: Memory, single: "SingleMemories") -> "Sequence[SingleMemory | BatchMemory]":
-        """What each layer looks at. One sentence has no padding, and where its places are few it is less work, too, to
-        have done with them what the weights do."""
-        if not memory.places.padded and memory.states.shape[0] == 1 and single.is_worth_folding(memory.states.shape[1]):
-            return single(memory.states[0])
+    def prepare_memory(self, memory: Memory, folding: "MemoryFolding") -> "Sequence[FoldedMemory | BatchMemory]":
+        """What the cross-attention of each layer needs of the memory. A single sentence without padding is folded into
+        the weights if it is short enough for that to save work."""
+        sentences, length, _ = memory.states.shape
+        if not memory.places.padded and sentences == 1 and folding.is_worth_it(length):
+            return folding.fold(memory.states[0])
         return [layer.prepare_memory(memory) for layer in self.layers]
 
     def single(self, memory: Memory) -> SingleHypothesis:
         return SingleRow(self, memory)
 
-    def step(self, tokens: Int[Tensor, "B"], state: dict[str, Any]) -> tuple[Float[Tensor, "B V"], dict[str, Any]]:
-        at, past = state["at"], state["past"]
-        if at == past.shape[4]:
-            past = F.pad(past, (0, 0, 0, CACHE_GROWTH))
-        x = self.embed(tokens, self.embed.places(at + 1)[at])
-        for layer, own, memory in zip(self.layers, past.unbind(1), state["memory"], strict=True):
-            x = layer(x, own, at, memory.value)
-        return self.head.log_probs(self.final_norm(x)), state | {"at": at + 1, "past": past}
+    def step(self, tokens: Int[Tensor, "B"], state: FusedState) -> tuple[Float[Tensor, "B V"], FusedState]:
+        at, cache = state["at"], state["cache"]
+        if at == cache.shape[4]:
+            cache = F.pad(cache, (0, 0, 0, CACHE_GROWTH))
+        x = self.embed(tokens, self.embed.encodings(at + 1)[at])
+        for layer, layer_cache, memory in zip(self.layers, cache.unbind(1), state["memory"], strict=True):
+            x = layer(x, layer_cache, at, memory.value)
+        after: FusedState = {"at": at + 1, "cache": cache, "memory": state["memory"]}
+        return self.head.log_probs(self.final_norm(x)), after
 
 
 class FusedEmbedding:
-    """The vectors of tokens, and what the position adds to them."""
+    """Token embedding plus position encoding."""
 
     def __init__(self, side: Stacked):
-        embedding = cast(TokenEmbedding, side.embedding)
-        self.table, self.scale = embedding.table.weight, embedding.scale
+        assert isinstance(side.embedding, TokenEmbedding)
+        self.table, self.scale = side.embedding.table.weight, side.embedding.scale
         self._position, self._longest = side.position, side.longest
-        self._places = self._places_to(min(32, self._longest or 32))
+        self._encodings = self._compute_encodings(min(32, self._longest or 32))
 
-    def __call__(self, tokens: Int[Tensor, "*n"], places: Float[Tensor, "*m D"]) -> Float[Tensor, "*n D"]:
-        return torch.add(places, F.embedding(tokens, self.table), alpha=self.scale)
+    def __call__(self, tokens: Int[Tensor, "*n"], encodings: Float[Tensor, "*m D"]) -> Float[Tensor, "*n D"]:
+        return torch.add(encodings, F.embedding(tokens, self.table), alpha=self.scale)
 
-    def places(self, count: int) -> Float[Tensor, "T D"]:
-        """What the position adds at each of so many places, and maybe more."""
-        places = self._places  # read once: other threads may be here, too
-        if count > len(places):
-            self._places = places = self._places_to(count)
-        return places
+    def encodings(self, count: int) -> Float[Tensor, "T D"]:
+        """The encodings of at least the first `count` positions."""
+        encodings = self._encodings  # read once: other threads may replace it
+        if count > len(encodings):
+            self._encodings = encodings = self._compute_encodings(count)
+        return encodings
 
-    def _places_to(self, count: int) -> Float[Tensor, "T D"]:
-        """Of so many places and more, if there are; if not, the position says so itself."""
+    def _compute_encodings(self, count: int) -> Float[Tensor, "T D"]:
+        """Up to twice `count` positions, as far as the position encoding goes; if `count` itself is beyond its maximum
+        length, it raises the error."""
         longest = self._longest or 2 * count
-        nothing = self.table.new_zeros(1, max(count, min(2 * count, longest)), self.table.shape[1])
-        return self._position.embed(nothing, Places.of(nothing, None))[0]
+        zeros = self.table.new_zeros(1, max(count, min(2 * count, longest)), self.table.shape[1])
+        return self._position.embed(zeros, Places.of(zeros, None))[0]
 
 
 class FusedDecoderLayer:
     """One block of a decoder."""
 
-    def __init__(self, block: Standard):
-        self.self_attention, self.feed_forward = (
-            AttentionWeights.of(block.get_submodule("self")),
-            FusedFeedForward(block),
-        )
-        self._cross_part = cast(MultiHead, block.get_submodule("cross"))
-        self.cross = AttentionWeights.of(self._cross_part)
+    def __init__(self, block: nn.Module):
+        self._cross = submodule(block, "cross", MultiHead)
+        self.self_attention = AttentionWeights.of(submodule(block, "self", MultiHead))
+        self.cross_attention = AttentionWeights.of(self._cross)
+        self.feed_forward = FusedFeedForward(submodule(block, "feed_forward", PlainFeedForward))
         names = ("self", "cross", "feed_forward")
         self.residuals = [Residual(block.get_submodule(f"residual_{name}")) for name in names]
 
     def prepare_memory(self, memory: Memory) -> "BatchMemory":
-        """The hypotheses of a sentence are queries of its one row."""
-        keep = memory.places.keep[:, None, None] if memory.places.padded else None
-        there = cast(MemoryKeys, self._cross_part.start(memory, 1).value)
-        return BatchMemory(there.key, there.value, keep, self.cross)
+        state = self._cross.start(memory, 1)
+        assert isinstance(state, PerSentence)
+        keys: MemoryKeys = state.value
+        mask = memory.places.keep[:, None, None] if memory.places.padded else None
+        return BatchMemory(keys.key, keys.value, mask, self.cross_attention)
 
-    def __call__(self, x: Rows, own: Tensor, at: int, memory: TensorFunction) -> Rows:
-        around_own, residual_cross, residual_feed_forward = self.residuals
-        x = around_own.after(x, self._attend_to_cache(around_own.before(x), own, at))
+    def __call__(self, x: Rows, cache: Tensor, at: int, memory: TensorFunction) -> Rows:
+        residual_self, residual_cross, residual_feed_forward = self.residuals
+        x = residual_self.after(x, self._attend_to_cache(residual_self.before(x), cache, at))
         x = residual_cross.after(x, memory(residual_cross.before(x)))
         return residual_feed_forward.after(x, self.feed_forward(residual_feed_forward.before(x)))
 
-    def _attend_to_cache(self, x: Rows, past: Float[Tensor, "B 2 H T K"], at: int) -> Rows:
-        look = self.self_attention
-        parts = linear(x, look.qkv_weight, look.qkv_bias).view(-1, 3, look.heads, 1, look.width)
-        past[..., at : at + 1, :] = parts[:, 1:]
-        keys, values = past[..., : at + 1, :].unbind(1)
-        found = F.scaled_dot_product_attention(parts[:, 0], keys, values, scale=1.0)
-        return linear(found.reshape(x.shape[0], -1), look.out, look.out_bias)
+    def _attend_to_cache(self, x: Rows, cache: Float[Tensor, "B 2 H T K"], at: int) -> Rows:
+        weights = self.self_attention
+        qkv = linear(x, weights.qkv_weight, weights.qkv_bias).view(-1, 3, weights.heads, 1, weights.width)
+        cache[..., at : at + 1, :] = qkv[:, 1:]
+        keys, values = cache[..., : at + 1, :].unbind(1)
+        heads = F.scaled_dot_product_attention(qkv[:, 0], keys, values, scale=1.0)
+        return linear(heads.reshape(x.shape[0], -1), weights.out, weights.out_bias)
 
 
 class AttentionWeights:
-    """The weights of an attention: those of queries, keys and values in one, and what comes out of it. What the score
-    does to queries is done to their weights. No dataclass: `select` would take it for state."""
+    """The weights of an attention: the projections to queries, keys and values as one matrix, and the output
+    projection. The scale of the scores is folded into the query weights. This is not a dataclass, because `select`
+    would take a dataclass for decoder state."""
 
     def __init__(self, heads: int, width: int, qkv_weight: Tensor, qkv_bias: Tensor, out: Tensor, out_bias: Tensor):
         self.heads, self.width = heads, width
         self.qkv_weight, self.qkv_bias, self.out, self.out_bias = qkv_weight, qkv_bias, out, out_bias
 
     @classmethod
-    def of(cls, part: nn.Module) -> "AttentionWeights":
-        mixer = cast(MultiHead, part)
+    def of(cls, mixer: MultiHead) -> "AttentionWeights":
         width = mixer.query.out_features // mixer.heads
         scale = 1 / math.sqrt(width) if type(mixer.score) is ScaledDot else 1.0
-        into = torch.cat([mixer.query.weight * scale, mixer.key.weight, mixer.value.weight])
+        weight = torch.cat([mixer.query.weight * scale, mixer.key.weight, mixer.value.weight])
         bias = torch.cat([mixer.query.bias * scale, mixer.key.bias, mixer.value.bias])
-        return cls(mixer.heads, width, into, bias, mixer.out.weight, mixer.out.bias)
+        return cls(mixer.heads, width, weight, bias, mixer.out.weight, mixer.out.bias)
 
     @property
     def query(self) -> tuple[Tensor, Tensor]:
-        """The weights and the bias of queries."""
+        """Weight and bias of the query projection."""
         return self.qkv_weight[: self.heads * self.width], self.qkv_bias[: self.heads * self.width]
 
     @property
     def key_value(self) -> tuple[Tensor, Tensor]:
-        """Those of keys and values."""
+        """Weight and bias of the key and value projections."""
         return self.qkv_weight[self.heads * self.width :], self.qkv_bias[self.heads * self.width :]
 
 
 class FusedFeedForward:
-    """The weights of a block's feed-forward, at work."""
+    """A feed-forward without its dropout."""
 
-    def __init__(self, block: Standard):
-        part = cast(PlainFeedForward, block.get_submodule("feed_forward"))
+    def __init__(self, part: PlainFeedForward):
         self.activation: TensorFunction = part.activation
         self.up, self.up_bias = part.up.weight, part.up.bias
         self.down, self.down_bias = part.down.weight, part.down.bias
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: Tensor) -> Tensor:
         return linear(self.activation(linear(x, self.up, self.up_bias)), self.down, self.down_bias)
 
 
 @dataclass(frozen=True)
 class BatchMemory:
-    """The memory of several sentences, as their hypotheses see it."""
+    """Cross-attention to the memory of a batch. All hypotheses of a sentence are queries to its one row."""
 
     key: Float[Tensor, "S H P K"]
     value: Float[Tensor, "S H P K"]
-    keep: Tensor | None
+    mask: Tensor | None
     weights: AttentionWeights
 
     def __call__(self, x: Rows) -> Rows:
-        look, sentences = self.weights, self.key.shape[0]
-        query = linear(x, *look.query).view(sentences, -1, look.heads, look.width)
-        found = F.scaled_dot_product_attention(query.transpose(1, 2), self.key, self.value, self.keep, scale=1.0)
-        return linear(found.transpose(1, 2).reshape(x.shape[0], -1), look.out, look.out_bias)
+        weights, sentences = self.weights, self.key.shape[0]
+        query = linear(x, *weights.query).view(sentences, -1, weights.heads, weights.width)
+        heads = F.scaled_dot_product_attention(query.transpose(1, 2), self.key, self.value, self.mask, scale=1.0)
+        return linear(heads.transpose(1, 2).reshape(x.shape[0], -1), weights.out, weights.out_bias)
 
 
 @dataclass(frozen=True)
-class SingleMemory:
-    """The memory of the only sentence: what a query is multiplied by, and what the weights of its places are."""
+class FoldedMemory:
+    """Cross-attention to the memory of a single sentence of P positions, folded into two matrices: softmax over the
+    positions of (keys x + key_bias), times `values`, plus `bias`."""
 
     heads: int
     keys: Float[Tensor, "HP D"]
@@ -290,39 +314,42 @@ class SingleMemory:
         return F.linear(weights, self.values, self.bias)
 
 
-class SingleMemories:
-    """Makes the memory of the only sentence for all layers at once."""
+class MemoryFolding:
+    """Folds the memory of a single sentence into the cross-attention weights of all layers at once. All layers have the
+    same shapes."""
 
-    def __init__(self, looks: Sequence[AttentionWeights]):
-        self._looks = looks
-        by_head = (len(looks), looks[0].heads, looks[0].width, -1)  # all layers are built alike
-        self._into, self._into_bias = (
-            torch.cat(each) for each in zip(*[look.key_value for look in looks], strict=True)
-        )
-        query = zip(*[look.query for look in looks], strict=True)
-        self._query, self._query_bias = (torch.stack(each).view(by_head) for each in query)
-        self._out = torch.stack([look.out.t() for look in looks]).reshape(by_head)
+    def __init__(self, layers: Sequence[AttentionWeights]):
+        self._layers = layers
+        by_head = (len(layers), layers[0].heads, layers[0].width, -1)
+        key_values = zip(*[weights.key_value for weights in layers], strict=True)
+        self._key_value, self._key_value_bias = (torch.cat(tensors) for tensors in key_values)
+        queries = zip(*[weights.query for weights in layers], strict=True)
+        self._query, self._query_bias = (torch.stack(tensors).view(by_head) for tensors in queries)
+        self._out = torch.stack([weights.out.t() for weights in layers]).reshape(by_head)
 
-    def is_worth_folding(self, places: int) -> bool:
-        """Whether so many places are few."""
-        first = self._looks[0]
-        return first.heads * places <= 2 * first.out.shape[0]
+    def is_worth_it(self, length: int) -> bool:
+        """Whether a memory of this length is short enough for folding to save work: the folded matrices have no more
+        than 2 D rows."""
+        first = self._layers[0]
+        return first.heads * length <= 2 * first.out.shape[0]
 
-    def __call__(self, states: Float[Tensor, "P D"]) -> list[SingleMemory]:
+    def fold(self, states: Float[Tensor, "P D"]) -> list[FoldedMemory]:
         layers, heads, width, _ = self._query.shape
-        parts = linear(states, self._into, self._into_bias).view(-1, layers, 2, heads, width)
-        key, value = parts.permute(2, 1, 3, 0, 4)
-        keys, biases = (key @ self._query).flatten(1, 2), (key @ self._query_bias).flatten(1)
+        key_value = linear(states, self._key_value, self._key_value_bias).view(-1, layers, 2, heads, width)
+        key, value = key_value.permute(2, 1, 3, 0, 4)
+        keys, key_biases = (key @ self._query).flatten(1, 2), (key @ self._query_bias).flatten(1)
         values = (value @ self._out).flatten(1, 2).mT
-        made = zip(keys, biases, values, self._looks, strict=True)
-        return [SingleMemory(heads, k, k_bias, v, look.out_bias) for k, k_bias, v, look in made]
+        folded = zip(keys, key_biases, values, self._layers, strict=True)
+        return [FoldedMemory(heads, k, k_bias, v, weights.out_bias) for k, k_bias, v, weights in folded]
 
 
 class Residual:
-    """A connection: what a sublayer gets, and what becomes of what it gives."""
+    """A residual connection: `before` maps x to the input of the sublayer, `after` adds the sublayer's output to x."""
 
-    def __init__(self, around: nn.Module):
-        self.norm, self.is_pre_norm = cast(LayerNorm, around.norm), type(around) is PreNorm
+    def __init__(self, connection: nn.Module):
+        assert isinstance(connection, PreNorm | PostNorm)
+        assert isinstance(connection.norm, LayerNorm)
+        self.norm, self.is_pre_norm = connection.norm, isinstance(connection, PreNorm)
         shape, weight, bias, eps = self.norm.normalized_shape, self.norm.weight, self.norm.bias, self.norm.eps
 
         def normed(x: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""The loops of the searches over a model's tensors. Generators over start / step / select that yield each sentence when
-it is done, so a deadline, a cancelled client or a progress bar is a `break` of the caller.
+"""Greedy search, sampling and beam search over the tensors of a model. The entry is `run_search`, which runs a search
+given its settings.
 
-A loop knows of a model only `Writer`, and of its state only `select`.
+A search is a generator that yields each sentence when it is finished. It uses only `start`, `step` and `single` of a
+model, and `select` of its state.
 """
 
 import math
@@ -15,43 +16,43 @@ import torch
 from torch import Tensor
 
 from saccade.data.tokenizers import END, PAD, START
-from saccade.decode.rules import FORBIDDEN_IDS, Constraints
-from saccade.decode.search import Beam, Sample
-from saccade.errors import RunError
+from saccade.decode.constraints import FORBIDDEN_IDS, Constraints
+from saccade.decode.engine import Cancelled, check_finite
+from saccade.decode.search import Beam, Sample, Search, output_score
 from saccade.places import select
 from saccade.shapes import Float, Int
 
 
 @dataclass(frozen=True)
 class ScoredTokens:
-    """An output: its tokens (the end included), their summed log-probability, and the score it is ranked by."""
+    """A finished hypothesis: its tokens (the end symbol included), the sum of their log-probabilities, and the score by
+    which it is ranked."""
 
     tokens: tuple[int, ...]
     log_prob: float
     score: float
 
 
-SearchResults = Iterator[
-    tuple[int, list[ScoredTokens]]
-]  # the number of a sentence in the batch, its outputs, best first
+# the index of a sentence in the batch, and its finished hypotheses, best first
+SearchResults = Iterator[tuple[int, list[ScoredTokens]]]
 
 
 class SingleHypothesis(Protocol):
-    """The only hypothesis of the only sentence. It is told the token that was written last (START at first) and asked
-    about the next one: each question is a step."""
+    """The only hypothesis of a batch of one sentence. Each call is one decoder step: it takes the last token (START at
+    first) and returns the prediction for the next one. Raises RunError if the prediction is not finite."""
 
     def log_probs(self, token: int) -> np.ndarray:
-        """Of all words, in 32 bits and for the asker to keep."""
+        """The log-probabilities of all tokens in float32 [V]. The caller may write into the array."""
         ...
 
     def argmax(self, token: int) -> int:
-        """Of the words that may be written."""
+        """The most likely token that is allowed in an output."""
         ...
 
 
 class StepModel(Protocol):
-    """What a search needs of a model. A memory is handed on as it came: whoever made it starts from it. A state is good
-    for one step, which may write into it."""
+    """A decoder with its head, as a search uses it. The type of memory and state is up to the model. A step may write
+    into the state it is given, so each state is good for one step."""
 
     def start(self, memory: Any, rows: int) -> Any: ...
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
@@ -59,16 +60,16 @@ class StepModel(Protocol):
 
 
 class SingleRow:
-    """A single hypothesis of a writer of tensors."""
+    """A single hypothesis as a batch of one row, for models without a special path for it."""
 
-    def __init__(self, writer: StepModel, memory: Any):
-        self._writer, self._state = writer, writer.start(memory, 1)
+    def __init__(self, model: StepModel, memory: Any):
+        self._model, self._state = model, model.start(memory, 1)
 
     def log_probs(self, token: int) -> np.ndarray:
-        log_probs, self._state = self._writer.step(torch.tensor([token]), self._state)
-        found = log_probs[0].float().numpy()
-        check_finite(float(found[0]))
-        return found
+        log_probs, self._state = self._model.step(torch.tensor([token]), self._state)
+        array = log_probs[0].float().numpy()
+        check_finite(float(array[0]))
+        return array
 
     def argmax(self, token: int) -> int:
         log_probs = self.log_probs(token)
@@ -76,173 +77,235 @@ class SingleRow:
         return int(log_probs.argmax())
 
 
-def check_finite(log_prob: float) -> None:
-    """One is enough: a softmax spreads what is not finite."""
-    if not math.isfinite(log_prob):
-        raise RunError("the model's probabilities are not finite; its weights are of no use")
+def run_search(
+    search: Search,
+    model: StepModel,
+    memory: Any,
+    constraints: Constraints,
+    sentence_ids: list[int],
+    scores: bool = True,
+    should_continue: Callable[[], bool] = lambda: True,
+) -> SearchResults:
+    """Run a search on a batch of encoded sentences. `sentence_ids` are the numbers of the sentences in the whole input,
+    on which the draws of sampling depend. With `scores` false, the log-probabilities of the results may be NaN.
+    `should_continue` is called before each step; if it returns False, the search raises `Cancelled`."""
+    if isinstance(search, Beam) and search.width > 1:
+        return beam(search, model, memory, constraints, should_continue)
+    if len(sentence_ids) == 1:
+        single = model.single(memory)
+        return single_greedy_or_sample(search, single, constraints, sentence_ids, scores, should_continue)
+    return greedy_or_sample(search, model, memory, constraints, sentence_ids, should_continue)
 
 
-ChooseToken = Callable[[Float[Tensor, "B V"], list[int], int], Int[Tensor, "B"]]
+def _step(
+    model: StepModel, tokens: Int[Tensor, "B"], state: Any, should_continue: Callable[[], bool]
+) -> tuple[Float[Tensor, "B V"], Any]:
+    """One decoder step, unless the search was cancelled."""
+    if not should_continue():
+        raise Cancelled
+    log_probs, state = model.step(tokens, state)
+    check_finite(float(log_probs[:, 0].sum()))  # one column is enough: softmax spreads NaN over the whole row
+    return log_probs, state
+
+
+# ── greedy search and sampling ────────────────────────────────────────────────────────────────────
 
 
 def greedy_or_sample(
-    writer: StepModel, memory: Any, rules: Constraints, names: list[int], choose: ChooseToken
+    search: Search,
+    model: StepModel,
+    memory: Any,
+    constraints: Constraints,
+    sentence_ids: list[int],
+    should_continue: Callable[[], bool],
 ) -> SearchResults:
-    """One hypothesis a sentence; a finished one leaves the batch."""
-    rows = len(names)
-    state = writer.start(memory, rows)
-    alive = list(range(rows))
-    token = torch.full((rows,), START)
-    written: list[list[int]] = [[] for _ in names]
-    log_prob = torch.zeros(rows)
-    for step in range(int(rules.longest.max())):
-        log_probs, state = writer.step(token, state)
-        log_probs = rules.apply(log_probs[:, None], step)[:, 0]
-        token = choose(log_probs, [names[i] for i in alive], step)
+    """One hypothesis per sentence; finished sentences leave the batch."""
+    sentences = len(sentence_ids)
+    state = model.start(memory, sentences)
+    open_sentences = list(range(sentences))  # the sentence of each row
+    token = torch.full((sentences,), START)
+    outputs: list[list[int]] = [[] for _ in sentence_ids]
+    log_prob = torch.zeros(sentences)
+    for step in range(int(constraints.longest.max())):
+        log_probs, state = _step(model, token, state, should_continue)
+        log_probs = constraints.apply(log_probs[:, None], step)[:, 0]
+        token = next_token(search, log_probs, [sentence_ids[i] for i in open_sentences], step)
         log_prob = log_prob + log_probs.gather(1, token[:, None])[:, 0]
-        for row, (sentence, word) in enumerate(zip(alive, token.tolist(), strict=True)):
-            written[sentence].append(word)
-            if word == END:
+        for row, (sentence, chosen) in enumerate(zip(open_sentences, token.tolist(), strict=True)):
+            outputs[sentence].append(chosen)
+            if chosen == END:
                 total = float(log_prob[row])
-                yield sentence, [ScoredTokens(tuple(written[sentence]), total, total / (step + 1))]
-        going = [row for row, sentence in enumerate(alive) if written[sentence][-1] != END]
-        if not going:
+                yield sentence, [ScoredTokens(tuple(outputs[sentence]), total, output_score(search, total, step + 1))]
+        open_rows = [row for row, sentence in enumerate(open_sentences) if outputs[sentence][-1] != END]
+        if not open_rows:
             return
-        if len(going) < len(alive):
-            stay = torch.tensor(going)
-            alive = [alive[row] for row in going]
-            state, rules = select(state, stay, stay), rules.select(stay)
-            token, log_prob = token[stay], log_prob[stay]
+        if len(open_rows) < len(open_sentences):
+            rows = torch.tensor(open_rows)
+            open_sentences = [open_sentences[row] for row in open_rows]
+            state, constraints = select(state, rows, rows), constraints.select(rows)
+            token, log_prob = token[rows], log_prob[rows]
 
 
 def single_greedy_or_sample(
-    single: SingleHypothesis, rules: Constraints, names: list[int], choose: ChooseToken | None
+    search: Search,
+    single: SingleHypothesis,
+    constraints: Constraints,
+    sentence_ids: list[int],
+    scores: bool,
+    should_continue: Callable[[], bool],
 ) -> SearchResults:
-    """`greedy_or_sample` for a batch of one sentence, in plain Python numbers: torch's per-call overhead would equal
-    the compute of a small model. Without `choose` it writes the argmax token and computes no probabilities."""
-    prefix, longest = [word for word in rules.prefix[0].tolist() if word != PAD], int(rules.longest[0])
-    written, total = [START], 0.0 if choose else math.nan
+    """`greedy_or_sample` for a batch of one sentence, in plain Python: for a small model, torch's overhead per call is
+    as large as the computation. Greedy search without `scores` needs only the argmax and computes no softmax."""
+    prefix, longest = [token for token in constraints.prefix[0].tolist() if token != PAD], int(constraints.longest[0])
+    only_argmax = not scores and not isinstance(search, Sample)
+    tokens, total = [START], math.nan if only_argmax else 0.0
     for step in range(longest):
+        if not should_continue():
+            raise Cancelled
         forced = END if step + 1 == longest else prefix[step] if step < len(prefix) else None
-        if choose is None:
-            word = single.argmax(written[-1])
+        if only_argmax:
+            token = single.argmax(tokens[-1])
         else:
-            log_probs = single.log_probs(written[-1])
+            log_probs = single.log_probs(tokens[-1])
             log_probs[FORBIDDEN_IDS] = -math.inf
-            word = int(choose(torch.from_numpy(log_probs)[None], names, step)) if forced is None else forced
-            total += float(log_probs[word])
-        written.append(word if forced is None else forced)
-        if written[-1] == END:
+            if forced is None:
+                token = int(next_token(search, torch.from_numpy(log_probs)[None], sentence_ids, step))
+            else:
+                token = forced
+            total += float(log_probs[token])
+        tokens.append(token if forced is None else forced)
+        if tokens[-1] == END:
             break
-    yield 0, [ScoredTokens(tuple(written[1:]), total, total / (len(written) - 1))]
+    yield 0, [ScoredTokens(tuple(tokens[1:]), total, output_score(search, total, len(tokens) - 1))]
 
 
-def argmax(log_probs: Float[Tensor, "B V"], names: list[int], step: int) -> Int[Tensor, "B"]:
-    return torch.from_numpy(log_probs.float().numpy().argmax(-1))  # ten times as fast as torch's
+def next_token(search: Search, log_probs: Float[Tensor, "B V"], sentence_ids: list[int], step: int) -> Int[Tensor, "B"]:
+    """A sampled token, or the most likely one."""
+    if isinstance(search, Sample):
+        return sample(search, log_probs, sentence_ids, step)
+    return torch.from_numpy(log_probs.float().numpy().argmax(-1))  # ten times as fast as torch's argmax
 
 
-def sample(search: Sample, log_probs: Float[Tensor, "B V"], names: list[int], step: int) -> Int[Tensor, "B"]:
+def sample(search: Sample, log_probs: Float[Tensor, "B V"], sentence_ids: list[int], step: int) -> Int[Tensor, "B"]:
+    """Draw a token per row by inverting the cumulative distribution at a uniform random number."""
     log_probs, tokens = log_probs.double().sort(-1, descending=True)
-    share = ((log_probs - log_probs[:, :1]) / search.temperature).softmax(-1)
+    probs = ((log_probs - log_probs[:, :1]) / search.temperature).softmax(-1)
     if search.top_k:
-        share[:, search.top_k :] = 0
-    before = share.cumsum(-1) - share
-    share[before >= search.top_p * share.sum(-1, keepdim=True)] = 0
-    dice = torch.tensor([_uniform(search.seed, name, step) for name in names], dtype=torch.double)
-    reached = share.cumsum(-1) > dice[:, None] * share.sum(-1, keepdim=True)
+        probs[:, search.top_k :] = 0
+    before = probs.cumsum(-1) - probs
+    probs[before >= search.top_p * probs.sum(-1, keepdim=True)] = 0
+    uniform = torch.tensor([_uniform(search.seed, number, step) for number in sentence_ids], dtype=torch.double)
+    reached = probs.cumsum(-1) > uniform[:, None] * probs.sum(-1, keepdim=True)
     return tokens.gather(1, reached.int().argmax(-1, keepdim=True))[:, 0]
 
 
-def _uniform(seed: int, name: int, step: int) -> float:
-    return np.random.Generator(np.random.Philox(key=seed % 2**64, counter=[name, step, 0, 0])).random()
+def _uniform(seed: int, sentence_id: int, step: int) -> float:
+    return np.random.Generator(np.random.Philox(key=seed % 2**64, counter=[sentence_id, step, 0, 0])).random()
 
 
-def beam(search: Beam, writer: StepModel, memory: Any, rules: Constraints, names: list[int]) -> SearchResults:
-    """The argmax beginnings of each sentence, carried on side by side."""
-    beams = _Beams(writer, memory, rules, len(names), search.width)
-    done: list[list[ScoredTokens]] = [[] for _ in names]
-    for step in range(int(rules.longest.max())):
-        for row, tokens, log_prob in beams.advance(step, [len(d) for d in done]):
-            done[row].append(ScoredTokens(tokens, log_prob, search.score(log_prob, len(tokens))))
-        finished = [
-            row for row, hope in beams.best_open_scores() if _is_finished(search, done[row], hope, beams.longest(row))
+# ── beam search ───────────────────────────────────────────────────────────────────────────────────
+
+
+def beam(
+    search: Beam, model: StepModel, memory: Any, constraints: Constraints, should_continue: Callable[[], bool]
+) -> SearchResults:
+    """The most likely hypotheses of each sentence, extended together; finished sentences leave the batch."""
+    sentences = len(constraints.longest)
+    beams = _Beams(model, memory, constraints, sentences, search.width)
+    finished: list[list[ScoredTokens]] = [[] for _ in range(sentences)]
+    for step in range(int(constraints.longest.max())):
+        counts = [len(hypotheses) for hypotheses in finished]
+        for sentence, tokens, log_prob in beams.advance(step, counts, should_continue):
+            score = output_score(search, log_prob, len(tokens))
+            finished[sentence].append(ScoredTokens(tokens, log_prob, score))
+        complete = [
+            sentence
+            for sentence, log_prob in beams.best_open_log_probs()
+            if _is_finished(search, finished[sentence], log_prob, beams.longest(sentence))
         ]
-        for row in finished:
-            yield row, sorted(done[row], key=lambda h: -h.score)[: search.best]
-        if beams.remove(finished):
+        for sentence in complete:
+            yield sentence, sorted(finished[sentence], key=lambda hypothesis: -hypothesis.score)[: search.best]
+        if beams.remove(complete):
             return
 
 
-def _is_finished(search: Beam, done: list[ScoredTokens], hope: float, longest: int) -> bool:
-    """Nothing is left to hope for, or nothing of it can enter the best."""
-    if hope == -math.inf:
+def _is_finished(search: Beam, finished: list[ScoredTokens], open_log_prob: float, longest: int) -> bool:
+    """Whether no hypothesis is open, or even the best open one (of log-probability `open_log_prob`) cannot enter the
+    best when it ends at length `longest`."""
+    if open_log_prob == -math.inf:
         return True
-    if len(done) < search.best:
+    if len(finished) < search.best:
         return False
-    return sorted((h.score for h in done), reverse=True)[search.best - 1] >= search.score(hope, longest)
+    worst_of_best = sorted((hypothesis.score for hypothesis in finished), reverse=True)[search.best - 1]
+    return worst_of_best >= output_score(search, open_log_prob, longest)
 
 
 class _Beams:
-    """The beginnings of all sentences that are not done: row-major, `size` a sentence."""
+    """The open hypotheses of all unfinished sentences: `size` consecutive rows per sentence."""
 
-    def __init__(self, writer: StepModel, memory: Any, rules: Constraints, sentences: int, size: int):
-        self._writer, self._rules, self._size = writer, rules, size
-        self._alive = list(range(sentences))
-        self._state = select(writer.start(memory, sentences), torch.arange(sentences).repeat_interleave(size))
-        self._written = torch.full((sentences, size, 1), START)
-        self._score = torch.full((sentences, size), -math.inf)
-        self._score[:, 0] = 0.0  # all places begin alike: only one may go on
+    def __init__(self, model: StepModel, memory: Any, constraints: Constraints, sentences: int, size: int):
+        self._model, self._constraints, self._size = model, constraints, size
+        self._sentences = list(range(sentences))
+        self._state = select(model.start(memory, sentences), torch.arange(sentences).repeat_interleave(size))
+        self._tokens = torch.full((sentences, size, 1), START)
+        self._log_prob = torch.full((sentences, size), -math.inf)
+        self._log_prob[:, 0] = 0.0  # all hypotheses of a sentence start equal, so only the first may be extended
 
-    def longest(self, row: int) -> int:
-        return int(self._rules.longest[self._alive.index(row)])
+    def longest(self, sentence: int) -> int:
+        return int(self._constraints.longest[self._sentences.index(sentence)])
 
-    def advance(self, step: int, taken: list[int]) -> list[tuple[int, tuple[int, ...], float]]:
-        """Write one token; return what ended. `taken`: places of each sentence's beam that outputs have taken."""
-        log_probs, state = self._writer.step(self._written[:, :, -1].flatten(), self._state)
-        log_probs = self._rules.apply(log_probs.unflatten(0, (-1, self._size)), step)
-        words = log_probs.shape[-1]
-        score, index = top(self._score[:, :, None].add(log_probs).flatten(1), self._size)
-        parent, token = index // words, index % words
-        room = self._size - torch.tensor([taken[row] for row in self._alive])
-        score = score.masked_fill(torch.arange(self._size) >= room[:, None], -math.inf)
-        before = self._written.gather(1, parent[:, :, None].expand(-1, -1, step + 1))
-        self._written = torch.cat([before, token[:, :, None]], 2)
-        ended = (token == END) & (score > -math.inf)
-        out = [
-            (self._alive[i], tuple(self._written[i, j, 1:].tolist()), float(score[i, j]))
+    def advance(
+        self, step: int, finished: list[int], should_continue: Callable[[], bool]
+    ) -> list[tuple[int, tuple[int, ...], float]]:
+        """Extend all hypotheses by one token and return those that ended: sentence, tokens, log-probability. `finished`
+        is how many hypotheses of each sentence ended before; each keeps its slot in the beam."""
+        log_probs, state = _step(self._model, self._tokens[:, :, -1].flatten(), self._state, should_continue)
+        log_probs = self._constraints.apply(log_probs.unflatten(0, (-1, self._size)), step)
+        vocabulary = log_probs.shape[-1]
+        log_prob, index = top(self._log_prob[:, :, None].add(log_probs).flatten(1), self._size)
+        parent, token = index // vocabulary, index % vocabulary
+        free = self._size - torch.tensor([finished[sentence] for sentence in self._sentences])
+        log_prob = log_prob.masked_fill(torch.arange(self._size) >= free[:, None], -math.inf)
+        before = self._tokens.gather(1, parent[:, :, None].expand(-1, -1, step + 1))
+        self._tokens = torch.cat([before, token[:, :, None]], 2)
+        ended = (token == END) & (log_prob > -math.inf)
+        results = [
+            (self._sentences[i], tuple(self._tokens[i, j, 1:].tolist()), float(log_prob[i, j]))
             for i, j in ended.nonzero().tolist()
         ]
-        self._score = score.masked_fill(ended, -math.inf)
-        rows = (torch.arange(len(self._alive))[:, None] * self._size + parent).flatten()
+        self._log_prob = log_prob.masked_fill(ended, -math.inf)
+        rows = (torch.arange(len(self._sentences))[:, None] * self._size + parent).flatten()
         self._state = select(state, rows)
-        return out
+        return results
 
-    def best_open_scores(self) -> list[tuple[int, float]]:
-        """For each sentence the log-probability of its best open beginning."""
-        return list(zip(self._alive, self._score.amax(1).tolist(), strict=True))
+    def best_open_log_probs(self) -> list[tuple[int, float]]:
+        """Each sentence with the log-probability of its most likely open hypothesis (−∞ if none is open)."""
+        return list(zip(self._sentences, self._log_prob.amax(1).tolist(), strict=True))
 
-    def remove(self, finished: list[int]) -> bool:
-        """Take finished sentences out of the batch; True when none is left."""
-        if finished:
-            stay = torch.tensor([i for i, row in enumerate(self._alive) if row not in finished], dtype=torch.long)
-            self._alive = [self._alive[i] for i in stay.tolist()]
+    def remove(self, complete: list[int]) -> bool:
+        """Take complete sentences out of the batch; True if none is left."""
+        if complete:
+            kept = [i for i, sentence in enumerate(self._sentences) if sentence not in complete]
+            stay = torch.tensor(kept, dtype=torch.long)
+            self._sentences = [self._sentences[i] for i in kept]
             rows = (stay[:, None] * self._size + torch.arange(self._size)).flatten()
-            self._state, self._rules = select(self._state, rows, stay), self._rules.select(stay)
-            self._written, self._score = self._written[stay], self._score[stay]
-        return not self._alive
+            self._state, self._constraints = select(self._state, rows, stay), self._constraints.select(stay)
+            self._tokens, self._log_prob = self._tokens[stay], self._log_prob[stay]
+        return not self._sentences
 
 
 def top(scores: Float[Tensor, "B N"], count: int) -> tuple[Float[Tensor, "B K"], Int[Tensor, "B K"]]:
-    """The `count` greatest of each row and where they are, as `topk` gives them, but several times as fast: it compares
-    one by one, so the row is first laid in columns, of which only those with the greatest heads can hold them."""
+    """The values and indices of the `count` largest entries of each row, as `topk` gives them, but several times as
+    fast. topk compares entry by entry. Here each row is reshaped to a table; only the `count` columns with the largest
+    maxima can hold the result, so topk runs on the column maxima and then on those columns."""
     depth = _depth(scores.shape[1], count)
     table = scores.unflatten(1, (depth, -1))
     columns = table.amax(1).topk(count).indices
-    left, index = table.gather(2, columns[:, None].expand(-1, depth, -1)).flatten(1).topk(count)
-    return left, index // count * table.shape[2] + columns.gather(1, index % count)
+    values, index = table.gather(2, columns[:, None].expand(-1, depth, -1)).flatten(1).topk(count)
+    return values, index // count * table.shape[2] + columns.gather(1, index % count)
 
 
 @lru_cache
-def _depth(places: int, count: int) -> int:
-    """How deep columns are that divide a row without a rest, `count` of them at least."""
-    return max(depth for depth in range(1, 33) if places % depth == 0 and (depth == 1 or places // depth >= count))
+def _depth(entries: int, count: int) -> int:
+    """The greatest height of columns (up to 32) that divides a row evenly into at least `count` columns."""
+    return max(depth for depth in range(1, 33) if entries % depth == 0 and (depth == 1 or entries // depth >= count))

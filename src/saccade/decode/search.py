@@ -1,74 +1,51 @@
-"""Searches: greedy, sampling, beam. Here are their settings, which anyone may read; the loops over tensors stand in
-`loops` and are imported when a search is called, so that an engine without torch need not wait for it."""
+"""The settings of greedy search, sampling and beam search. The searches themselves are in `loops`; nothing here needs
+torch, so that engines without torch can read the settings."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from saccade.config import Count, Natural, NotNegative, Positive, Slot
 from saccade.errors import BuildError
 
-if TYPE_CHECKING:
-    from saccade.decode.loops import ScoredTokens, SearchResults, StepModel
-    from saccade.decode.rules import Constraints
-
 
 class Search(Protocol):
-    """The contract. `names` are the numbers of the sentences in the whole input, for draws that ignore batches; if not
-    `scored`, nobody asks how likely outputs are. `width` is how many hypotheses of a sentence are held at a time."""
+    """The settings that all searches have. `width`: hypotheses kept per sentence. `best`: outputs returned per
+    sentence. Outputs are ranked by log p / length^`length_penalty`."""
 
     width: int
-
-    def __call__(
-        self, writer: "StepModel", memory: Any, rules: "Constraints", names: list[int], scored: bool = True
-    ) -> "SearchResults": ...
+    best: int
+    length_penalty: float
 
 
 class Greedy:
-    """The argmax token at each step."""
+    """The most likely token at each step. The score of an output is the mean log-probability of its tokens."""
 
-    width = 1
-
-    def __call__(
-        self, writer: "StepModel", memory: Any, rules: "Constraints", names: list[int], scored: bool = True
-    ) -> "SearchResults":
-        from saccade.decode.loops import argmax, greedy_or_sample, single_greedy_or_sample
-
-        if len(names) == 1:
-            return single_greedy_or_sample(writer.single(memory), rules, names, argmax if scored else None)
-        return greedy_or_sample(writer, memory, rules, names, argmax)
+    width = best = 1
+    length_penalty = 1.0
 
 
 class Sample:
-    """A token drawn from the model's distribution: sharpened by `temperature`, cut to the `top_k` argmax and to
-    the fewest that hold `top_p` of the probability (Holtzman et al. 2020). 0 and 1 cut nothing. A draw depends on the
-    seed, the sentence's number and the step alone, never on the batch."""
+    """Draws each token from the model's distribution, sharpened by `temperature` and cut to the `top_k` most likely
+    tokens and to the fewest tokens that hold `top_p` of the probability (Holtzman et al. 2020). `top_k` = 0 and
+    `top_p` = 1 cut nothing. A draw depends on the seed, the sentence's number in the input and the step, but not on the
+    batch."""
 
-    width = 1
+    width = best = 1
+    length_penalty = 1.0
 
     def __init__(self, *, temperature: Positive = 1.0, top_k: Natural = 0, top_p: Positive = 1.0, seed: int = 1):
         if top_p > 1:
             raise BuildError(f"top_p is a probability, got {top_p}")
         self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
 
-    def __call__(
-        self, writer: "StepModel", memory: Any, rules: "Constraints", names: list[int], scored: bool = True
-    ) -> "SearchResults":
-        from saccade.decode.loops import greedy_or_sample, sample, single_greedy_or_sample
-
-        if len(names) == 1:
-            return single_greedy_or_sample(writer.single(memory), rules, names, partial(sample, self))
-        return greedy_or_sample(writer, memory, rules, names, partial(sample, self))
-
 
 class Beam:
-    """The `size` argmax beginnings are carried on; an output takes its place out of the beam when it ends, so a
-    beam of one is greedy search. Outputs are ranked by log p / length^`length_penalty` (the end counts); the `best`
-    first are given.
+    """Keeps the `size` most likely hypotheses per sentence. A finished hypothesis keeps its slot in the beam, so a beam
+    of one is greedy search. Outputs are ranked by log p / length^`length_penalty` (the end symbol counts), and the
+    `best` first are returned.
 
-    It stops early only when no beginning can still be better: log-probabilities are never above 0, so a beginning of
-    log-probability s ends at s / L^penalty at best, over the lengths L still open.
+    The search stops early only when no open hypothesis can still enter the best: log-probabilities are never above 0,
+    so a hypothesis of log-probability s can reach at most s / L^penalty, where L is the greatest length allowed.
     """
 
     def __init__(self, *, size: Count = 5, length_penalty: NotNegative = 1.0, best: Count = 1):
@@ -76,22 +53,12 @@ class Beam:
             raise BuildError(f"best = {best} outputs cannot come out of a beam of size = {size}")
         self.width, self.length_penalty, self.best = size, length_penalty, best
 
-    def __call__(
-        self, writer: "StepModel", memory: Any, rules: "Constraints", names: list[int], scored: bool = True
-    ) -> "SearchResults":
-        from saccade.decode.loops import beam
-
-        if self.width > 1:
-            return beam(self, writer, memory, rules, names)
-        return ((row, [self._scored(only)]) for row, (only,) in Greedy()(writer, memory, rules, names, scored))
-
-    def _scored(self, found: "ScoredTokens") -> "ScoredTokens":
-        return replace(found, score=self.score(found.log_prob, len(found.tokens)))
-
-    def score(self, log_prob: float, length: int) -> float:
-        return log_prob / length**self.length_penalty
-
 
 SEARCHES: dict[str, Callable[..., Search]] = {"greedy": Greedy, "beam": Beam, "sample": Sample}
 
 SearchSlot = Annotated[Callable[..., Search], Slot(SEARCHES)]
+
+
+def output_score(search: Search, log_prob: float, length: int) -> float:
+    """log p / length^penalty, by which outputs are ranked."""
+    return log_prob / length**search.length_penalty

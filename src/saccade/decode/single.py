@@ -1,15 +1,14 @@
-"""A single hypothesis, with NumPy.
+"""Decoder steps of a batch of one hypothesis, computed with NumPy.
 
-One vector goes through a few small matrices, each in microseconds, and torch takes as long to be asked. NumPy is asked
-in a fraction of that, and its products of a matrix and a vector are twice as fast. The weights are those of the fused
-step, seen as arrays; norms that come before a product are multiplied into it. Products that NumPy would share among
-threads stay with torch, which keeps to the threads it has been given: those of wide models, and the head's.
+A step multiplies one vector by a few small matrices. Each product takes microseconds, and torch's overhead per call is
+as large. NumPy's overhead is a fraction of that, and its matrix-vector products are twice as fast. The weights are
+those of the fused step, as arrays; the gain and bias of a norm before a product are folded into its weights. Products
+that NumPy would split among threads stay with torch, which obeys its thread limit: those of wide models, and the head.
 """
 
 import math
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import cast
 
 import numpy as np
 import torch
@@ -19,12 +18,12 @@ from torch import Tensor
 from saccade.decode.fused import (
     AttentionWeights,
     BatchMemory,
+    FoldedMemory,
     FusedDecoder,
     FusedDecoderLayer,
     FusedFeedForward,
+    MemoryFolding,
     Residual,
-    SingleMemories,
-    SingleMemory,
 )
 from saccade.decode.loops import SingleHypothesis, SingleRow
 from saccade.decode.single_head import SingleOutputHead, Vector
@@ -32,29 +31,30 @@ from saccade.parts.heads import LinearHead, TiedHead
 from saccade.parts.norms import LayerNorm
 from saccade.places import Memory
 
-MAX_NUMPY_WEIGHTS = 1 << 18  # weights of a product with NumPy; OpenBLAS wakes a second thread for 460,800
-INITIAL_CACHE_LENGTH = 24  # places that keys and values have at first
+MAX_NUMPY_WEIGHTS = 1 << 18  # weights of one product; OpenBLAS starts a second thread at 460,800
+INITIAL_CACHE_LENGTH = 24  # positions of the key/value cache; it doubles when it is full
 
 VectorFunction = Callable[[Vector], Vector]
-MatrixAndBias = tuple[Tensor, Tensor]  # of a product: a matrix and a bias
+WeightAndBias = tuple[Tensor, Tensor]
 
 
 def can_decode_single(fused: FusedDecoder) -> bool:
-    """Whether NumPy knows this type of weights, the layers are narrow and alike, and the head's weights are to be had.
-    Where norms come first there must be a last one, since what they take away is never added."""
+    """Whether NumPy can compute this decoder: float32 weights in narrow layers, a head with accessible weights, and
+    either only post-norm or only pre-norm connections. Pre-norm also needs a final norm, because the mean of x is
+    never computed then."""
     weights = [
         weight for layer in fused.layers for weight in (layer.self_attention.qkv_weight, layer.self_attention.out)
     ]
     weights += [weight for layer in fused.layers for weight in (layer.feed_forward.up, layer.feed_forward.down)]
-    known = all(weight.dtype is torch.float32 and weight.is_cpu for weight in (fused.embed.table, *weights))
-    first = {around.is_pre_norm for layer in fused.layers for around in layer.residuals}
-    alike = first == {False} or (first == {True} and type(fused.final_norm) is LayerNorm)
-    narrow = all(weight.numel() <= MAX_NUMPY_WEIGHTS for weight in weights)
-    return known and alike and narrow and type(fused.head) in (LinearHead, TiedHead)
+    is_float32 = all(weight.dtype is torch.float32 and weight.is_cpu for weight in (fused.embed.table, *weights))
+    pre_norms = {residual.is_pre_norm for layer in fused.layers for residual in layer.residuals}
+    is_uniform = pre_norms == {False} or (pre_norms == {True} and type(fused.final_norm) is LayerNorm)
+    is_narrow = all(weight.numel() <= MAX_NUMPY_WEIGHTS for weight in weights)
+    return is_float32 and is_uniform and is_narrow and type(fused.head) in (LinearHead, TiedHead)
 
 
 class SingleDecoder:
-    """A fused step, and single hypotheses in arrays."""
+    """A fused decoder that decodes single hypotheses with NumPy."""
 
     def __init__(self, fused: FusedDecoder):
         self.fused, self.start, self.step = fused, fused.start, fused.step
@@ -68,46 +68,48 @@ class SingleDecoder:
         return [_Layer(layer) for layer in self.fused.layers]
 
     @cached_property
-    def memories(self) -> SingleMemories:
-        return SingleMemories([layer.cross for layer in self.layers])
+    def folding(self) -> MemoryFolding:
+        return MemoryFolding([layer.cross_attention for layer in self.layers])
 
     @cached_property
     def final_norm(self) -> VectorFunction:
-        if self.is_pre_norm:
-            return _unit(cast(LayerNorm, self.fused.final_norm).eps)
-        return _Norm(self.fused.final_norm) if isinstance(self.fused.final_norm, LayerNorm) else lambda x: x
+        """For pre-norm without gain and bias, which are folded into the head."""
+        norm = self.fused.final_norm
+        if not isinstance(norm, LayerNorm):
+            return lambda x: x
+        return _divide_by_deviation(norm.eps) if self.is_pre_norm else _Norm(norm)
 
     @cached_property
     def head(self) -> SingleOutputHead:
-        _, weight, bias = cast(LinearHead | TiedHead, self.fused.head).factors(self.fused.embed.table[:1])
+        head, norm = self.fused.head, self.fused.final_norm
+        assert isinstance(head, LinearHead | TiedHead)
+        _, weight, bias = head.factors(self.fused.embed.table[:1])
         weight, bias = weight.detach(), weight.new_zeros(len(weight)) if bias is None else bias.detach()
-        return SingleOutputHead(
-            *(_with_norm(cast(LayerNorm, self.fused.final_norm), weight, bias) if self.is_pre_norm else (weight, bias))
-        )
+        if self.is_pre_norm and isinstance(norm, LayerNorm):
+            weight, bias = _fold_norm(norm, weight, bias)
+        return SingleOutputHead(weight, bias)
 
 
 class _NumpyHypothesis:
-    """What is written so far: keys and values of every layer. Where norms come first they never see the mean of x, so
-    it has none."""
+    """The key/value caches of all layers for one hypothesis. With pre-norm, x is kept without its mean, which no norm
+    would see."""
 
-    def __init__(self, steps: SingleDecoder, memory: Memory):
-        self._embed, self._layers, self._close, self._head = (
-            steps.fused.embed,
-            steps.layers,
-            steps.final_norm,
-            steps.head,
-        )
-        self._table, self._has_mean = _array(self._embed.table), not steps.is_pre_norm
-        self._share = np.full(self._table.shape[1], 1 / self._table.shape[1], np.float32)
-        there = steps.fused.prepare_memory(memory, steps.memories)
-        self._looks = [layer.cross_attention(each) for layer, each in zip(self._layers, there, strict=True)]
-        own = steps.fused.layers[0].self_attention
-        self._past = np.empty((len(self._layers), 2, own.heads, INITIAL_CACHE_LENGTH, own.width), np.float32)
-        self._places = self._embed.places(1).numpy()
+    def __init__(self, decoder: SingleDecoder, memory: Memory):
+        self._embed, self._layers = decoder.fused.embed, decoder.layers
+        self._final_norm, self._head = decoder.final_norm, decoder.head
+        self._table, self._keeps_mean = _array(self._embed.table), not decoder.is_pre_norm
+        dim = self._table.shape[1]
+        self._mean_weights = np.full(dim, 1 / dim, np.float32)  # x · _mean_weights is the mean of x
+        memories = decoder.fused.prepare_memory(memory, decoder.folding)
+        self._cross = [layer.attend_to(prepared) for layer, prepared in zip(self._layers, memories, strict=True)]
+        attention = decoder.fused.layers[0].self_attention
+        shape = (len(self._layers), 2, attention.heads, INITIAL_CACHE_LENGTH, attention.width)
+        self._cache = np.empty(shape, np.float32)
+        self._encodings = self._embed.encodings(1).numpy()
         self._at = 0
 
     def log_probs(self, token: int) -> Vector:
-        with np.errstate(all="ignore"):  # the head looks whether all is finite
+        with np.errstate(all="ignore"):  # the head checks that the result is finite
             return self._head.log_probs(self._hidden(token))
 
     def argmax(self, token: int) -> int:
@@ -116,106 +118,115 @@ class _NumpyHypothesis:
 
     def _hidden(self, token: int) -> Vector:
         at, self._at = self._at, self._at + 1
-        if at >= len(self._places):
-            self._places = self._embed.places(at + 1).numpy()
-        if at == self._past.shape[3]:
-            self._past = np.concatenate([self._past, np.empty_like(self._past)], 3)
+        if at >= len(self._encodings):
+            self._encodings = self._embed.encodings(at + 1).numpy()
+        if at == self._cache.shape[3]:
+            self._cache = np.concatenate([self._cache, np.empty_like(self._cache)], 3)
         x = self._table[token] * self._embed.scale
-        x += self._places[at]
-        if not self._has_mean:
-            x -= x.dot(self._share)
-        for layer, own, look in zip(self._layers, self._past, self._looks, strict=True):
-            x = layer(x, own, at, look)
-        return self._close(x)
+        x += self._encodings[at]
+        if not self._keeps_mean:
+            x -= x.dot(self._mean_weights)
+        for layer, cache, cross in zip(self._layers, self._cache, self._cross, strict=True):
+            x = layer(x, cache, at, cross)
+        return self._final_norm(x)
 
 
 class _Layer:
     """One block of a decoder."""
 
     def __init__(self, layer: FusedDecoderLayer):
-        own, memory, feed_forward = (
-            _FoldedPreNorm(each) if each.is_pre_norm else _PostNorm(each) for each in layer.residuals
+        residual_self, residual_cross, residual_feed_forward = (
+            _FoldedPreNorm(residual) if residual.is_pre_norm else _PostNorm(residual) for residual in layer.residuals
         )
-        self._heads, self._width = layer.self_attention.heads, layer.self_attention.width
-        self._into = own.times(*own.folded(layer.self_attention.qkv_weight, layer.self_attention.qkv_bias))
-        self._out = _product(*own.given(layer.self_attention.out, layer.self_attention.out_bias))
-        self._feed_forward = _feed_forward(layer.feed_forward, feed_forward)
-        self._joins = own.join, memory.join, feed_forward.join
-        self.cross, self._times_memory = memory.look(layer.cross), memory.times
+        attention = layer.self_attention
+        self._heads, self._width = attention.heads, attention.width
+        self._qkv = residual_self.product(*residual_self.fold(attention.qkv_weight, attention.qkv_bias))
+        self._out = _product(*residual_self.center(attention.out, attention.out_bias))
+        self._feed_forward = _feed_forward(layer.feed_forward, residual_feed_forward)
+        self._adds = residual_self.add, residual_cross.add, residual_feed_forward.add
+        self.cross_attention = residual_cross.fold_attention(layer.cross_attention)
+        self._product_of_cross = residual_cross.product
 
-    def __call__(self, x: Vector, own: np.ndarray, at: int, look: VectorFunction) -> Vector:
-        join_own, join_memory, join_feed_forward = self._joins
-        x = join_own(x, self._attend_to_cache(x, own, at))
-        x = join_memory(x, look(x))
-        return join_feed_forward(x, self._feed_forward(x))
+    def __call__(self, x: Vector, cache: np.ndarray, at: int, cross: VectorFunction) -> Vector:
+        add_self, add_cross, add_feed_forward = self._adds
+        x = add_self(x, self._attend_to_cache(x, cache, at))
+        x = add_cross(x, cross(x))
+        return add_feed_forward(x, self._feed_forward(x))
 
-    def _attend_to_cache(self, x: Vector, past: np.ndarray, at: int) -> Vector:
-        """`past` has the shape 2 H T K: keys and values."""
-        parts = self._into(x).reshape(3, self._heads, self._width)
-        past[:, :, at] = parts[1:]
-        keys, values = past[:, :, : at + 1]
-        return self._out(_attend(parts[0], keys, values))
+    def _attend_to_cache(self, x: Vector, cache: np.ndarray, at: int) -> Vector:
+        """`cache` holds keys and values [2 H T K]."""
+        qkv = self._qkv(x).reshape(3, self._heads, self._width)
+        cache[:, :, at] = qkv[1:]
+        keys, values = cache[:, :, : at + 1]
+        return self._out(_attend(qkv[0], keys, values))
 
-    def cross_attention(self, memory: SingleMemory | BatchMemory) -> VectorFunction:
-        """What one sentence's memory gives to a query."""
-        if isinstance(memory, SingleMemory):
-            heads, keys = memory.heads, self._times_memory(memory.keys, memory.key_bias)
+    def attend_to(self, memory: FoldedMemory | BatchMemory) -> VectorFunction:
+        """The cross-attention to the memory of one sentence, as a function of x."""
+        if isinstance(memory, FoldedMemory):
+            heads, keys = memory.heads, self._product_of_cross(memory.keys, memory.key_bias)
             values = _product(memory.values, memory.bias)
             return lambda x: values(_softmax(keys(x).reshape(heads, -1)).ravel())
-        look, key, value = self.cross, memory.key.numpy()[0], memory.value.numpy()[0]
-        query, out = self._times_memory(*look.query), _product(look.out, look.out_bias)
-        return lambda x: out(_attend(query(x).reshape(look.heads, look.width), key, value))
+        weights, key, value = self.cross_attention, memory.key.numpy()[0], memory.value.numpy()[0]
+        query, out = self._product_of_cross(*weights.query), _product(weights.out, weights.out_bias)
+        return lambda x: out(_attend(query(x).reshape(weights.heads, weights.width), key, value))
 
 
 class _FoldedPreNorm:
-    """A norm that comes before a sublayer, of an x without a mean. Its gain and its bias are folded into the weights
-    that come after it, and what is added to x is given without its mean."""
+    """x + f(norm(x)) for an x without its mean. Gain and bias of the norm are folded into the first weights of f, and
+    the last weights of f are centered, so that the sum has no mean either."""
 
-    join: Callable[[Vector, Vector], Vector] = np.add
+    add: Callable[[Vector, Vector], Vector] = np.add
 
-    def __init__(self, around: Residual):
-        self._norm, self._share = around.norm, 1 / len(around.norm.weight)
+    def __init__(self, residual: Residual):
+        self._norm, self._inverse_dim = residual.norm, 1 / len(residual.norm.weight)
 
-    def folded(self, weight: Tensor, bias: Tensor) -> MatrixAndBias:
-        return _with_norm(self._norm, weight, bias)
+    def fold(self, weight: Tensor, bias: Tensor) -> WeightAndBias:
+        """The first weights of f, to be applied by `product`."""
+        return _fold_norm(self._norm, weight, bias)
 
-    def given(self, weight: Tensor, bias: Tensor) -> MatrixAndBias:
+    def center(self, weight: Tensor, bias: Tensor) -> WeightAndBias:
+        """The last weights of f, so that its output has mean 0."""
         return weight - weight.mean(0), bias - bias.mean()
 
-    def look(self, look: AttentionWeights) -> AttentionWeights:
-        into, bias = (torch.cat(each) for each in zip(self.folded(*look.query), look.key_value, strict=True))
-        return AttentionWeights(look.heads, look.width, into, bias, *self.given(look.out, look.out_bias))
+    def fold_attention(self, weights: AttentionWeights) -> AttentionWeights:
+        """The query projection folded and the output projection centered; keys and values come from the memory."""
+        qkv_weight, qkv_bias = (
+            torch.cat(pair) for pair in zip(self.fold(*weights.query), weights.key_value, strict=True)
+        )
+        out, out_bias = self.center(weights.out, weights.out_bias)
+        return AttentionWeights(weights.heads, weights.width, qkv_weight, qkv_bias, out, out_bias)
 
-    def times(self, weight: Tensor, bias: Tensor) -> VectorFunction:
-        weights, added, share, eps = _array(weight), _array(bias), self._share, self._norm.eps
+    def product(self, weight: Tensor, bias: Tensor) -> VectorFunction:
+        """x → W x / deviation(x) + b."""
+        w, b, inverse_dim, eps = _array(weight), _array(bias), self._inverse_dim, self._norm.eps
 
         def product(x: Vector) -> Vector:
-            found = weights.dot(x)
-            found *= 1 / math.sqrt(x.dot(x) * share + eps)
-            found += added
-            return found
+            y = w.dot(x)
+            y *= 1 / math.sqrt(x.dot(x) * inverse_dim + eps)
+            y += b
+            return y
 
         return product
 
 
 class _PostNorm:
-    """A norm of the sum of x and what a sublayer gives."""
+    """norm(x + f(x)). The weights of f stay as they are."""
 
-    def __init__(self, around: Residual):
-        self._norm = _Norm(around.norm)
+    def __init__(self, residual: Residual):
+        self._norm = _Norm(residual.norm)
 
-    def join(self, x: Vector, y: Vector) -> Vector:
+    def add(self, x: Vector, y: Vector) -> Vector:
         return self._norm(x + y)
 
-    def folded(self, weight: Tensor, bias: Tensor) -> MatrixAndBias:
+    def fold(self, weight: Tensor, bias: Tensor) -> WeightAndBias:
         return weight, bias
 
-    given = folded
+    center = fold
 
-    def look(self, look: AttentionWeights) -> AttentionWeights:
-        return look
+    def fold_attention(self, weights: AttentionWeights) -> AttentionWeights:
+        return weights
 
-    def times(self, weight: Tensor, bias: Tensor) -> VectorFunction:
+    def product(self, weight: Tensor, bias: Tensor) -> VectorFunction:
         return _product(weight, bias)
 
 
@@ -224,49 +235,51 @@ class _Norm:
 
     def __init__(self, norm: LayerNorm):
         self._weight, self._bias, self._eps = _array(norm.weight), _array(norm.bias), norm.eps
-        self._share = 1 / len(self._weight)
+        self._inverse_dim = 1 / len(self._weight)
 
     def __call__(self, x: Vector) -> Vector:
-        x = x - np.add.reduce(x) * self._share
-        return x * (self._weight / math.sqrt(x.dot(x) * self._share + self._eps)) + self._bias
+        x = x - np.add.reduce(x) * self._inverse_dim
+        return x * (self._weight / math.sqrt(x.dot(x) * self._inverse_dim + self._eps)) + self._bias
 
 
-def _unit(eps: float) -> VectorFunction:
-    """A norm without gain and bias, of an x without a mean."""
+def _divide_by_deviation(eps: float) -> VectorFunction:
+    """A layer norm without gain and bias, for an x without its mean."""
     return lambda x: x * (1 / math.sqrt(x.dot(x) / len(x) + eps))
 
 
-def _with_norm(norm: LayerNorm, weight: Tensor, bias: Tensor) -> MatrixAndBias:
-    """W (gain · x + c) + b = (W gain) x + (W c + b). Of an x without a mean, a row's mean says nothing."""
-    gained = weight.detach() * norm.weight.detach()
-    return gained - gained.mean(1, keepdim=True), bias.detach() + weight.detach() @ norm.bias.detach()
+def _fold_norm(norm: LayerNorm, weight: Tensor, bias: Tensor) -> WeightAndBias:
+    """W (gain · x + c) + b = (W gain) x + (W c + b). For an x without its mean, the mean of each row of W gain has no
+    effect, so it is removed."""
+    folded = weight.detach() * norm.weight.detach()
+    return folded - folded.mean(1, keepdim=True), bias.detach() + weight.detach() @ norm.bias.detach()
 
 
-def _feed_forward(part: FusedFeedForward, around: _FoldedPreNorm | _PostNorm) -> VectorFunction:
-    into = around.times(*around.folded(part.up, part.up_bias))
-    out = _product(*around.given(part.down, part.down_bias))
+def _feed_forward(part: FusedFeedForward, residual: _FoldedPreNorm | _PostNorm) -> VectorFunction:
+    up = residual.product(*residual.fold(part.up, part.up_bias))
+    down = _product(*residual.center(part.down, part.down_bias))
     if part.activation is F.relu:
-        zeros = np.zeros(len(part.up), np.float32)  # a number would first be made an array
-        return lambda x: out(np.maximum(into(x), zeros))
-    return lambda x: out(part.activation(torch.from_numpy(into(x))).numpy())
+        zeros = np.zeros(len(part.up), np.float32)  # np.maximum(…, 0) would convert the 0 to an array at each call
+        return lambda x: down(np.maximum(up(x), zeros))
+    return lambda x: down(part.activation(torch.from_numpy(up(x))).numpy())
 
 
 def _attend(query: np.ndarray, keys: np.ndarray, values: np.ndarray) -> Vector:
-    """What a query finds, of shapes H K, H T K and H T K, and of all heads in one."""
+    """Attention of a query [H K] to keys and values [H T K]; the heads of the result are concatenated."""
     weights = _softmax(np.matmul(keys, query[:, :, None])[:, :, 0])
     return np.matmul(weights[:, None], values).ravel()
 
 
 def _softmax(scores: np.ndarray) -> np.ndarray:
-    """To seek the greatest and take it away first would take as long as all of the rest; it is seldom needed."""
-    shares = np.exp(scores)
-    sums = shares.dot(_ones(scores.shape[1]))
-    every = sums.tolist()
-    if not (min(every) > 1e-30 and max(every) < 1e30):
-        shares = np.exp(scores - scores.max(1, keepdims=True))
-        sums = shares.sum(1)
-    shares /= sums[:, None]
-    return shares
+    """The softmax of each row. Subtracting the row's maximum takes as long as the rest, so it is done only if the sums
+    without it are too large or too small."""
+    weights = np.exp(scores)
+    sums = weights.dot(_ones(scores.shape[1]))
+    sum_list = sums.tolist()
+    if not (min(sum_list) > 1e-30 and max(sum_list) < 1e30):
+        weights = np.exp(scores - scores.max(1, keepdims=True))
+        sums = weights.sum(1)
+    weights /= sums[:, None]
+    return weights
 
 
 @lru_cache(1024)
@@ -275,12 +288,13 @@ def _ones(count: int) -> Vector:
 
 
 def _product(weight: Tensor, bias: Tensor) -> VectorFunction:
-    weights, added = _array(weight), _array(bias)
+    """x → W x + b."""
+    w, b = _array(weight), _array(bias)
 
     def product(x: Vector) -> Vector:
-        found = weights.dot(x)
-        found += added
-        return found
+        y = w.dot(x)
+        y += b
+        return y
 
     return product
 

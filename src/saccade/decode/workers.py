@@ -1,5 +1,5 @@
-"""Batches side by side: a step of a search is dozens of small operations, from which two threads that share each of
-them gain little. Two batches at a time, with a thread each, use two cores almost twice as well."""
+"""Parallel batches. A step of a search is dozens of small operations, and two threads that share each of them gain
+little. Two batches at a time, with one thread each, use two cores almost twice as well."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -8,15 +8,15 @@ from typing import TypeVar
 
 import torch
 
-MAX_DECODE_WORKERS = 4  # workers; they share one interpreter, which hands out the operations one at a time
+MAX_DECODE_WORKERS = 4  # they share one interpreter, which dispatches one operation at a time
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
 def parallel_map(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> Iterator[_Result]:
-    """work(item) of every item, in the order in which they are done, on the threads that torch may use here. A single
-    item has all of them. Closing the iterator drops what has not begun."""
+    """The results of work(item) in the order in which they finish. The workers share the threads that torch may use; a
+    single item gets all of them. Closing the iterator cancels the items that have not started."""
     threads = torch.get_num_threads()
     workers = min(threads, len(items), MAX_DECODE_WORKERS)
     if workers < 2:
@@ -28,13 +28,14 @@ def parallel_map(work: Callable[[_Item], _Result], items: Sequence[_Item]) -> It
             yield done.result()
     finally:
         pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)  # what a worker sets is also the default of threads yet to come
+        torch.set_num_threads(threads)  # a worker's setting is also the default of threads that start later
 
 
 @contextmanager
 def limit_threads(count: int) -> Iterator[None]:
-    """Torch's operations use no more threads for as long as the block runs. What is set is also the default of threads
-    yet to come; one that finds few enough must not write them back for good."""
+    """Let torch's operations use at most `count` threads inside the block. `set_num_threads` also sets the default of
+    threads that start later, so only what was changed is restored: a thread that starts while another one holds a lower
+    limit must not make that limit permanent."""
     before = torch.get_num_threads()
     if before <= count:
         yield

@@ -1,1 +1,1 @@
-"""Models out of Saccade and into it: one file a format, and engines that run what was written."""
+"""Export and import of models, one module per format, and engines that run the exported models."""

@@ -1,4 +1,4 @@
-"""The model card of an exported folder: what the model is, how it scored, how to use it."""
+"""The model card of an exported folder: the model, its scores, and how to use it."""
 
 import json
 from typing import Any
@@ -6,16 +6,18 @@ from typing import Any
 import saccade
 from saccade.errors import SaccadeError
 from saccade.formats.exported import ExportableRun
+from saccade.runs.evaluations import evaluation_key, load_evaluation
 from saccade.runs.files import read_json
-from saccade.view.findings import Figure, cache_key, cached_evaluation
-from saccade.view.history import read_history
+from saccade.runs.history import read_history
+from saccade.tasks.evaluation import Score
+from saccade.tasks.translation import BLEU, CHRF
 
 
 def card(run: ExportableRun, name: str) -> str:
-    """Markdown with YAML front matter, as the hub reads it."""
-    split, figures = scores(run)
+    """Markdown with YAML front matter, in the format of the Hugging Face hub."""
+    split, scores = stored_scores(run)
     parameters = sum(each.numel() for each in run.model.parameters())
-    rows = [f"| {each.name} | {each.value:.2f} | {_interval(each)} | {each.signature} |" for each in figures]
+    rows = [f"| {score.name} | {score.value:.2f} | {_interval(score)} | {score.signature} |" for score in scores]
     table = ["| score | value | 95 % | signature |", "|---|---|---|---|", *rows] if rows else ["No scores are stored."]
     return "\n".join(
         [
@@ -23,7 +25,7 @@ def card(run: ExportableRun, name: str) -> str:
             "library_name: transformers",
             "pipeline_tag: translation",
             "tags: [translation, saccade]",
-            *_index(name, split, figures),
+            *_model_index(name, split, scores),
             "---",
             "",
             f"# {name}",
@@ -48,50 +50,51 @@ _USE = [
     "from transformers import AutoModelForSeq2SeqLM, MarianTokenizer",
     "",
     "tokenizer, model = MarianTokenizer.from_pretrained(folder), AutoModelForSeq2SeqLM.from_pretrained(folder)",
-    'found = model.generate(**tokenizer(["A text."], return_tensors="pt", padding=True))',
-    "print(tokenizer.batch_decode(found, skip_special_tokens=True))",
+    'outputs = model.generate(**tokenizer(["A text."], return_tensors="pt", padding=True))',
+    "print(tokenizer.batch_decode(outputs, skip_special_tokens=True))",
     "```",
     "",
-    "Where sacremoses is installed, MarianTokenizer changes some punctuation before it reads; Saccade does not.",
+    "If sacremoses is installed, MarianTokenizer normalizes some punctuation before it tokenizes; Saccade does not.",
 ]
 
 
-def scores(run: ExportableRun) -> tuple[str, tuple[Figure, ...]]:
-    """What `saccade report` found on the test data; else the last validation of the checkpoint."""
+def stored_scores(run: ExportableRun) -> tuple[str, tuple[Score, ...]]:
+    """The split and the scores: those stored by `saccade report`, or else those of the checkpoint's last validation."""
     try:
         manifest = read_json(run.checkpoint / "manifest.json")
-        findings = cached_evaluation(run.folder, cache_key(run.folder, run.recipe, manifest))
+        evaluation = load_evaluation(run.folder, evaluation_key(run.folder, run.recipe, manifest))
     except (SaccadeError, KeyError, TypeError, AttributeError):
         return "test", ()
-    if findings is not None:
-        return findings.split, tuple(each for each in findings.figures if each.signature)
+    if evaluation is not None:
+        return evaluation.split, tuple(score for score in evaluation.scores if score.signature)
     step = manifest.get("step")
-    validated = read_history(run.folder).at(step) if type(step) is int else None
-    names = {"bleu": "BLEU", "chrf": "chrF"}
-    figures = validated.figures if validated else {}
+    validation = read_history(run.folder).validation_at(step) if type(step) is int else None
+    values = validation.scores if validation else {}
     return "development", tuple(
-        Figure(label, figures[key], signature=signature(key)) for key, label in names.items() if key in figures
+        Score(metric.title, values[metric.key], signature=signature(metric.key))
+        for metric in (BLEU, CHRF)
+        if metric.key in values
     )
 
 
 def signature(name: str) -> str:
-    """What sacreBLEU calls a score that a validation has worked out."""
+    """The sacreBLEU signature of a metric as validations compute it."""
     from saccade.metrics.translation import score
 
     return score(["a"], ["a"]).signatures[name]
 
 
-def _interval(figure: Figure) -> str:
-    return f"{figure.interval[0]:.2f} to {figure.interval[1]:.2f}" if figure.interval else ""
+def _interval(score: Score) -> str:
+    return f"{score.interval[0]:.2f} to {score.interval[1]:.2f}" if score.interval else ""
 
 
-def _index(name: str, split: str, figures: tuple[Figure, ...]) -> list[str]:
-    """Scores as the hub shows them. Every text is quoted as JSON, which is YAML."""
-    if not figures:
+def _model_index(name: str, split: str, scores: tuple[Score, ...]) -> list[str]:
+    """The scores as the hub shows them. Strings are quoted as JSON, which is valid YAML."""
+    if not scores:
         return []
     metrics: list[Any] = [
-        {"type": each.name.lower(), "name": each.name, "value": round(each.value, 2), "args": each.signature}
-        for each in figures
+        {"type": score.name.lower(), "name": score.name, "value": round(score.value, 2), "args": score.signature}
+        for score in scores
     ]
     data = {"name": "own data", "type": "own", "split": split}
     results = [{"task": {"type": "translation"}, "dataset": data, "metrics": metrics}]

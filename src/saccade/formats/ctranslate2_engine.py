@@ -1,9 +1,10 @@
-"""The engine on CTranslate2: the same tokens as torch, several times as fast, and ready in half a second.
+"""The CTranslate2 engine: the same tokens as torch, several times as fast, and ready within half a second.
 
-Batches of about equal length go to as many workers as there are cores, each with one thread: a step of a search is too
-small to be shared. Greedy outputs are those of the torch engine. A beam is CTranslate2's own: it fills the place of
-what has ended and stops after as many outputs as the beam is wide, where ours stops when nothing better can come. So
-now and then its best output is another (for 19 of 1,000 sentences of Multi30k with a beam of 5).
+Batches of sentences of similar length go to as many workers as there are cores, each with one thread, because a step of
+a search is too small to be shared. Greedy outputs are those of the torch engine. Beam search is CTranslate2's own: it
+replaces a finished hypothesis in the beam and stops when it has as many outputs as the beam is wide, whereas Saccade's
+stops when no open hypothesis can become better. So its best output sometimes differs (for 19 of 1,000 sentences of
+Multi30k with a beam of 5).
 """
 
 import math
@@ -18,51 +19,60 @@ from typing import Any
 
 from saccade.config import build
 from saccade.data.tokenizers import END, PAD, SPECIAL, START
-from saccade.decode.engine import EMPTY_OUTPUT, Cancelled, DecodeConfig, Engine, Output, check_prefixes
+from saccade.decode.engine import (
+    EMPTY_OUTPUT,
+    Cancelled,
+    DecodeConfig,
+    Engine,
+    Output,
+    check_finite,
+    check_prefixes,
+)
 from saccade.decode.search import Beam, Greedy, Search
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.exported import ExportedModel
 
-FallbackEngine = Callable[[], Engine]
-MIN_BATCH_SENTENCES = 16  # sentences that are worth a batch, where others are left for the other workers
-FORBIDDEN_TOKENS = [[SPECIAL[PAD]], [SPECIAL[START]]]  # what no output holds
+EngineBuilder = Callable[[], Engine]
+MIN_BATCH_SENTENCES = 16  # smaller batches are only made if there are too few sentences for all workers
+FORBIDDEN_TOKENS = [[SPECIAL[PAD]], [SPECIAL[START]]]  # no output contains them
 
 
-def batch_sentences(left: int, of: int, workers: int) -> int:
-    """How many of the sentences that are left go into the next batch: half of what a worker would get of them, so that
-    batches shrink towards the end, and no worker is long left alone with the last one."""
-    return max(min(MIN_BATCH_SENTENCES, math.ceil(of / workers)), math.ceil(left / (2 * workers)))
+def batch_sentences(remaining: int, total: int, workers: int) -> int:
+    """The size of the next batch: half of each worker's share of the remaining sentences. Batches shrink towards the
+    end, so that no worker is busy with the last batch for long while the others are done."""
+    return max(min(MIN_BATCH_SENTENCES, math.ceil(total / workers)), math.ceil(remaining / (2 * workers)))
 
 
-def why_not_search(search: Search, forced: bool) -> str | None:
-    """Why CTranslate2 cannot search like this; nothing if it can."""
+def why_not_search(search: Search, has_prefixes: bool) -> str | None:
+    """Why CTranslate2 cannot run this search; None if it can."""
     if not isinstance(search, (Greedy, Beam)):
-        return "CTranslate2 draws with dice of its own; sampling needs the torch engine"
-    if forced and search.width > 1:
-        return "CTranslate2 does not count the cost of a prefix, so a beam would rank otherwise; use --beam 1"
+        return "CTranslate2 has a random generator of its own; sampling needs the torch engine"
+    if has_prefixes and search.width > 1:
+        return "CTranslate2 does not score a prefix, so a beam would be ranked differently; use --beam 1"
     return None
 
 
 class CTranslate2Engine:
-    """Runs a folder that `saccade.formats.ctranslate2` has written."""
+    """Runs a folder written by `saccade.formats.ctranslate2`. `build_fallback` builds the engine for inputs that are
+    longer than the model's position table."""
 
-    def __init__(self, folder: Path, exported: ExportedModel, fallback: FallbackEngine | None = None):
-        self.package, self._fallback = exported.config, fallback
+    def __init__(self, folder: Path, exported: ExportedModel, build_fallback: EngineBuilder | None = None):
+        self.config, self._build_fallback = exported.config, build_fallback
         self.source, self.target = exported.source, exported.target
-        self.names = exported.source.vocabulary()
-        self.written = exported.target.vocabulary()
-        self.ids = {name: i for i, name in enumerate(self.written)}
-        self._folder, self.cores = folder, cores()
+        self.source_pieces = exported.source.vocabulary()
+        self.target_pieces = exported.target.vocabulary()
+        self.target_ids = {piece: i for i, piece in enumerate(self.target_pieces)}
+        self._folder, self.cores = folder, available_cores()
 
     @cached_property
-    def one(self) -> Any:
-        """For a batch that comes alone: always the same worker, whose cache knows the model."""
+    def single_translator(self) -> Any:
+        """For a single batch: always the same worker, whose CPU cache holds the weights."""
         return _translator(self._folder, 1)
 
     @cached_property
-    def many(self) -> Any:
-        """For batches that come together: a worker for each core."""
-        return _translator(self._folder, self.cores) if self.cores > 1 else self.one
+    def parallel_translator(self) -> Any:
+        """For several batches: one worker per core."""
+        return _translator(self._folder, self.cores) if self.cores > 1 else self.single_translator
 
     def generate(
         self,
@@ -73,191 +83,188 @@ class CTranslate2Engine:
         should_continue: Callable[[], bool] = lambda: True,
     ) -> Iterator[tuple[int, list[Output]]]:
         check_prefixes(sources, prefixes)
-        forced = prefixes is not None and any(prefixes)
+        forced = self.target.encode(prefixes) if prefixes is not None and any(prefixes) else None
         search: Search = build(decode.search, "decode.search")
-        reason = why_not_search(search, forced)
+        reason = why_not_search(search, forced is not None)
         if reason:
             raise ConfigError(f"decode.search: {reason}")
-        begins = self.target.encode(prefixes) if forced and prefixes else None
-        task = _Work(self, search, decode, self.source.encode(sources), begins)
-        yield from ((row, [EMPTY_OUTPUT]) for row, ids in enumerate(task.encoded) if not ids)
-        long = [row for row, ids in enumerate(task.encoded) if ids and not self._holds(task, row)]
-        if long:
-            yield from self._generate_long(long, sources, decode, prefixes, should_continue)
-        yield from self._generate(task, {*long}, should_continue)
+        job = _Job(self, search, decode, self.source.encode(sources), forced)
+        yield from ((row, [EMPTY_OUTPUT]) for row, ids in enumerate(job.encoded) if not ids)
+        too_long = [row for row, ids in enumerate(job.encoded) if ids and not self._fits(job, row)]
+        if too_long:
+            yield from self._generate_too_long(too_long, sources, decode, prefixes, should_continue)
+        yield from self._generate(job, {*too_long}, should_continue)
 
-    def _holds(self, task: "_Work", row: int) -> bool:
-        places = self.package
-        fits = not places.source_places or len(task.encoded[row]) < places.source_places
-        return fits and (not places.target_places or task.bounds[row] <= places.target_places)
+    def _fits(self, job: "_Job", row: int) -> bool:
+        """Whether source and output of a row fit the model's position tables."""
+        source_limit, target_limit = self.config.source_places, self.config.target_places
+        source_fits = not source_limit or len(job.encoded[row]) < source_limit
+        return source_fits and (not target_limit or job.limits[row] <= target_limit)
 
-    def _generate_long(
+    def _generate_too_long(
         self,
         rows: list[int],
         sources: Sequence[str],
         decode: DecodeConfig,
         prefixes: Sequence[str] | None,
-        going: Callable[[], bool],
+        should_continue: Callable[[], bool],
     ) -> Iterator[tuple[int, list[Output]]]:
-        """Lines that are too long for the model's table of places go to the engine that has no such table."""
-        if self._fallback is None:
+        if self._build_fallback is None:
             raise DataError(
-                f"sentence {rows[0] + 1}: is too long for this folder, which knows {self.package.source_places:,} "
-                "places of a source; translate it with the run and --engine torch"
+                f"sentence {rows[0] + 1}: is too long for this exported model, which has "
+                f"{self.config.source_places:,} source positions; translate it from the run with --engine torch"
             )
-        begins = [prefixes[row] for row in rows] if prefixes else None
-        for number, outputs in self._fallback().generate(
-            [sources[row] for row in rows], decode, begins, should_continue=going
+        forced = [prefixes[row] for row in rows] if prefixes else None
+        for number, outputs in self._build_fallback().generate(
+            [sources[row] for row in rows], decode, forced, should_continue=should_continue
         ):
             yield rows[number], outputs
 
     def _generate(
-        self, task: "_Work", left_out: set[int], going: Callable[[], bool]
+        self, job: "_Job", left_out: set[int], should_continue: Callable[[], bool]
     ) -> Iterator[tuple[int, list[Output]]]:
-        """Keep the workers busy: the next batches are handed over before the results of the first are asked for."""
-        waiting: deque[tuple[list[int], Any]] = deque()
-        batches = task.batches(left_out)
-        task.translator = self.many if len(batches) > 1 else self.one
-        left, most = iter(batches), 2 * self.cores
+        """Keep the workers busy: further batches are queued before the results of the first are awaited."""
+        batches = job.batches(left_out)
+        job.translator = self.parallel_translator if len(batches) > 1 else self.single_translator
+        remaining, max_queued = iter(batches), 2 * self.cores
+        queued: deque[tuple[list[int], Any]] = deque()
         while True:
-            if not going():
+            if not should_continue():
                 raise Cancelled
-            while len(waiting) < most and (rows := next(left, None)):
-                waiting.append((rows, task.begin(rows)))
-            if not waiting:
+            while len(queued) < max_queued and (rows := next(remaining, None)):
+                queued.append((rows, job.start(rows)))
+            if not queued:
                 return
-            rows, results = waiting.popleft()
-            yield from task.finish(rows, [each.result() for each in results])
+            rows, results = queued.popleft()
+            yield from job.finish(rows, [result.result() for result in results])
 
 
-class _Work:
-    """The sentences of one call, cut into batches."""
+class _Job:
+    """The sentences of one call, and how they are grouped into batches."""
 
     def __init__(
         self,
         engine: CTranslate2Engine,
-        search: Any,
+        search: Search,
         decode: DecodeConfig,
         encoded: list[list[int]],
         prefixes: list[list[int]] | None,
     ):
-        self._engine, self._decode, self.encoded, self.prefixes = engine, decode, encoded, prefixes
+        self._engine, self._search, self._decode = engine, search, decode
+        self.encoded, self.prefixes = encoded, prefixes
         self.translator: Any = None
-        self.bounds = [self._bound(row) for row in range(len(encoded))]
-        self._width: int = search.width
-        self._penalty: float = getattr(search, "length_penalty", 1.0)  # greedy search has the mean for a score
-        self._best: int = getattr(search, "best", 1)
+        self.limits = [self._limit(row) for row in range(len(encoded))]
 
-    def _bound(self, row: int) -> int:
-        """The most tokens of an output, its end included: as the torch engine counts them."""
-        most = int(self._decode.ratio * len(self.encoded[row]) + self._decode.extra + 1)
-        longest = self._engine.package.longest
-        return max(min(most, longest) if longest else most, len(self._forced(row)) + 1)
+    def _limit(self, row: int) -> int:
+        """The maximum number of tokens of an output, the end symbol included, as in the torch engine."""
+        limit = int(self._decode.ratio * len(self.encoded[row]) + self._decode.extra + 1)
+        longest = self._engine.config.longest
+        prefix = self.prefixes[row] if self.prefixes else []
+        return max(min(limit, longest) if longest else limit, len(prefix) + 1)
 
-    def _most(self, row: int) -> int:
-        """Where a beam stops: at the power of two that holds the bound, so that few batches differ in it. Greedy search
-        may be cut anywhere, since what comes later changes nothing before it."""
-        if self._width == 1:
+    def _beam_limit(self, row: int) -> int:
+        """The length at which beam search stops: the limit rounded up to a power of two, so that most sentences share
+        it. Greedy search (0) can stop anywhere, because later tokens do not change earlier ones."""
+        if self._search.width == 1:
             return 0
-        places = self._engine.package.target_places
-        roomy = max(32, 1 << (self.bounds[row] - 1).bit_length())
-        return min(roomy, places) if places else roomy
-
-    def _forced(self, row: int) -> list[int]:
-        return self.prefixes[row] if self.prefixes else []
+        positions = self._engine.config.target_places
+        rounded = max(32, 1 << (self.limits[row] - 1).bit_length())
+        return min(rounded, positions) if positions else rounded
 
     def batches(self, left_out: set[int]) -> list[list[int]]:
-        """Rows of about equal length, the longest first. All of a batch are cut off at one length, which must not
-        depend on the company a line has: so only lines with the same power of two come together."""
-        full = [row for row, ids in enumerate(self.encoded) if ids and row not in left_out]
-        full.sort(key=lambda row: -len(self.encoded[row]))
+        """Rows of similar length, longest first. CTranslate2 stops all sentences of a batch at the same length. An
+        output must not depend on the other sentences of its batch, so only those of equal `_beam_limit` share one."""
+        rows = [row for row, ids in enumerate(self.encoded) if ids and row not in left_out]
+        rows.sort(key=lambda row: -len(self.encoded[row]))
         batches: list[list[int]] = []
-        room = 0
-        for done, row in enumerate(full):
-            if not batches or len(batches[-1]) >= room or self._most(row) != self._most(batches[-1][0]):
+        size = 0
+        for finished, row in enumerate(rows):
+            if not batches or len(batches[-1]) >= size or self._beam_limit(row) != self._beam_limit(batches[-1][0]):
                 batches.append([])
-                most = batch_sentences(len(full) - done, len(full), self._engine.cores)
-                room = min(most, self._decode.batch_tokens // self._width // len(self.encoded[row]))
+                share = batch_sentences(len(rows) - finished, len(rows), self._engine.cores)
+                size = min(share, self._decode.batch_tokens // self._search.width // len(self.encoded[row]))
             batches[-1].append(row)
         return batches
 
-    def begin(self, rows: list[int]) -> Any:
-        return self._translate(rows, self._most(rows[0]) or max(self.bounds[row] for row in rows))
+    def start(self, rows: list[int]) -> Any:
+        """Queue a batch; returns its pending results."""
+        return self._translate(rows, self._beam_limit(rows[0]) or max(self.limits[row] for row in rows))
 
-    def _translate(self, rows: list[int], longest: int, never: list[list[str]] | None = None) -> Any:
-        engine = self._engine
-        names, written = engine.names, engine.written
+    def _translate(self, rows: list[int], longest: int, suppressed: list[list[str]] | None = None) -> Any:
+        source, target = self._engine.source_pieces, self._engine.target_pieces
         return self.translator.translate_batch(
-            [[names[i] for i in self.encoded[row]] for row in rows],
-            target_prefix=[[written[i] for i in self.prefixes[row]] for row in rows] if self.prefixes else None,
+            [[source[i] for i in self.encoded[row]] for row in rows],
+            target_prefix=[[target[i] for i in self.prefixes[row]] for row in rows] if self.prefixes else None,
             asynchronous=True,
-            beam_size=self._width,
-            num_hypotheses=self._best,
-            length_penalty=self._penalty,
+            beam_size=self._search.width,
+            num_hypotheses=self._search.best,
+            length_penalty=self._search.length_penalty,
             max_decoding_length=longest,
             min_decoding_length=0,
             max_input_length=0,
-            return_scores=self._decode.scores,  # greedy search has to sum over all words for them
+            return_scores=self._decode.scores,  # greedy search computes a softmax only for the scores
             return_end_token=True,
-            suppress_sequences=never,
+            suppress_sequences=suppressed,
         )
 
     def finish(self, rows: list[int], results: list[Any]) -> Iterator[tuple[int, list[Output]]]:
-        id_of = self._engine.ids.__getitem__
+        id_of = self._engine.target_ids.__getitem__
         for row, result in zip(rows, results, strict=True):
-            found = [tuple(map(id_of, names)) for names in result.hypotheses]
-            if not self.prefixes and all(self._is_whole(row, tokens) for tokens in found):
-                scores = [math.nan] * len(found) if not self._decode.scores else map(_checked, result.scores)
-                yield row, [self._output(t, score) for t, score in zip(found, scores, strict=True)]
+            hypotheses = [tuple(map(id_of, pieces)) for pieces in result.hypotheses]
+            if not self.prefixes and all(self._is_valid(row, tokens) for tokens in hypotheses):
+                scores = map(_checked, result.scores) if self._decode.scores else [math.nan] * len(hypotheses)
+                yield row, [self._output(t, score) for t, score in zip(hypotheses, scores, strict=True)]
             else:
-                yield row, self._with_care(row, found)
+                yield row, self._corrected(row, hypotheses)
 
-    def _is_whole(self, row: int, tokens: tuple[int, ...]) -> bool:
-        """It has ended in time, and holds nothing that may not be written."""
-        return len(tokens) <= self.bounds[row] and tokens[-1:] == (END,) and PAD not in tokens and START not in tokens
+    def _is_valid(self, row: int, tokens: tuple[int, ...]) -> bool:
+        """Whether a hypothesis ends within the limit and contains no forbidden token."""
+        return len(tokens) <= self.limits[row] and tokens[-1:] == (END,) and PAD not in tokens and START not in tokens
 
-    def _with_care(self, row: int, found: list[tuple[int, ...]]) -> list[Output]:
-        """Outputs that are too long, have a prefix or hold what may not be written: they are cut off where they should
-        have ended, and their cost is counted anew, because CTranslate2 counts neither a prefix nor a missing end."""
-        most = self.bounds[row] - 1
-        if any(PAD in tokens or START in tokens for tokens in found):
-            found = self._again(row)
-        bodies = {tokens[: tokens.index(END) if END in tokens else None][:most] for tokens in found}
-        if len(bodies) == 1 and not self._decode.scores:  # nothing to rank
+    def _corrected(self, row: int, hypotheses: list[tuple[int, ...]]) -> list[Output]:
+        """Outputs from hypotheses that are too long, have a prefix or contain a forbidden token. They are cut at the
+        limit and scored again, because CTranslate2 scores neither a prefix nor an end symbol that is added."""
+        limit = self.limits[row] - 1
+        if any(PAD in tokens or START in tokens for tokens in hypotheses):
+            hypotheses = self._without_forbidden(row)
+        bodies = {tokens[: tokens.index(END) if END in tokens else None][:limit] for tokens in hypotheses}
+        if len(bodies) == 1 and not self._decode.scores:  # there is nothing to rank
             return [self._output((*bodies.pop(), END), math.nan)]
         scored = self.translator.score_batch(
-            [[self._engine.names[i] for i in self.encoded[row]]] * len(bodies),
-            [[self._engine.written[i] for i in body] for body in bodies],
+            [[self._engine.source_pieces[i] for i in self.encoded[row]]] * len(bodies),
+            [[self._engine.target_pieces[i] for i in body] for body in bodies],
             max_input_length=0,
         )
-        costs = zip(bodies, (sum(each.log_probs) for each in scored), strict=True)
-        ranked = [((*body, END), _checked(total) / (len(body) + 1) ** self._penalty) for body, total in costs]
-        outputs = [self._output(*each) for each in ranked]
-        return sorted(outputs, key=lambda output: -output.score)[: self._best]
+        log_probs = zip(bodies, (sum(result.log_probs) for result in scored), strict=True)
+        penalty = self._search.length_penalty
+        outputs = [
+            self._output((*body, END), _checked(total) / (len(body) + 1) ** penalty) for body, total in log_probs
+        ]
+        return sorted(outputs, key=lambda output: -output.score)[: self._search.best]
 
-    def _again(self, row: int) -> list[tuple[int, ...]]:
-        """Search with what may not be written left out; not from the first, because it is slower and seldom needed."""
-        (result,) = self._translate([row], self._most(row) or self.bounds[row], FORBIDDEN_TOKENS)
-        return [tuple([self._engine.ids[name] for name in names]) for names in result.result().hypotheses]
+    def _without_forbidden(self, row: int) -> list[tuple[int, ...]]:
+        """Search again with the forbidden tokens suppressed. This is slower, and rarely needed, so it is not the
+        default."""
+        (result,) = self._translate([row], self._beam_limit(row) or self.limits[row], FORBIDDEN_TOKENS)
+        return [tuple(self._engine.target_ids[piece] for piece in pieces) for pieces in result.result().hypotheses]
 
     def _output(self, tokens: tuple[int, ...], score: float) -> Output:
         target = self._engine.target
-        log_prob = score * len(tokens) ** self._penalty
-        pieces = () if not self._decode.scores else tuple(target.pieces(tokens))
+        log_prob = score * len(tokens) ** self._search.length_penalty
+        pieces = tuple(target.pieces(tokens)) if self._decode.scores else ()
         return Output(target.decode(tokens), pieces, tokens, log_prob, score)
 
 
 def _checked(score: float) -> float:
-    if not math.isfinite(score):
-        raise RunError("the model's probabilities are not finite; its weights are of no use")
+    check_finite(score)
     return score
 
 
-def cores() -> int:
-    """As many as this process may use; OMP_NUM_THREADS says so for torch, too."""
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    if said.isdecimal() and int(said):
-        return int(said)
+def available_cores() -> int:
+    """The number of cores this process may use; OMP_NUM_THREADS limits it, as it limits torch."""
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    if limit.isdecimal() and int(limit):
+        return int(limit)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -267,16 +274,18 @@ def _translator(folder: Path, workers: int) -> Any:
     try:
         return ctranslate2.Translator(str(folder), device="cpu", inter_threads=workers, intra_threads=1)
     except (RuntimeError, ValueError) as error:
-        raise RunError(f"{folder}: CTranslate2 cannot read it: {error}; make it anew with `saccade export`") from None
+        raise RunError(f"{folder}: CTranslate2 cannot load it: {error}; run `saccade export` again") from None
 
 
 @contextmanager
 def hide_modules(*names: str) -> Iterator[None]:
-    """Older CTranslate2 imports torch and transformers, if they are installed, only to convert models."""
-    hidden = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    """Make modules impossible to import inside the block. Older versions of CTranslate2 import torch and transformers
+    if they are installed, only to convert models."""
+    modules: dict[str, Any] = sys.modules
+    hidden = [name for name in names if name not in modules]
+    modules.update(dict.fromkeys(hidden))
     try:
         yield
     finally:
         for name in hidden:
-            del sys.modules[name]
+            del modules[name]

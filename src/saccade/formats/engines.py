@@ -1,7 +1,8 @@
-"""Engines behind the one contract: `auto` takes the fastest that is installed and can run the model."""
+"""The choice of an engine. `auto` takes the fastest one that is installed and can run the model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from saccade.config import build
@@ -13,116 +14,127 @@ from saccade.runs.checkpoints import Checkpoints
 
 ENGINES = ("auto", "torch", "ctranslate2", "onnx")
 QUANTIZATIONS = ("float32", "int8")  # of CTranslate2
-FASTEST = ("ctranslate2",)  # what `auto` tries before torch
+FASTER_THAN_TORCH = ("ctranslate2",)  # the engines that `auto` tries first
 
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """What an engine is wanted for. `load` opens the run with torch, which is put off as long as it can be; `settle`
-    makes the decode settings of the run's own; `forced`: outputs have prefixes."""
+    """The run that an engine is needed for, and how it will be used.
+
+    `load` loads the run with torch, and is only called if no exported model can be used without it. `decode_settings`
+    maps the run's decode settings to those of this request. `has_prefixes`: outputs must begin with given texts.
+    `report` receives progress messages.
+    """
 
     run: Path
     checkpoint: str
     load: Callable[[], ExportableRun]
     decode_settings: Callable[[DecodeConfig], DecodeConfig] = lambda decode: decode
-    forced: bool = False
+    has_prefixes: bool = False
     quantization: str = "float32"
-    say: Callable[[str], None] = lambda text: None
+    report: Callable[[str], None] = lambda text: None
+
+    @cached_property
+    def torch_engine(self) -> Engine:
+        """The torch engine, which can run every model."""
+        from saccade.decode.torch_engine import torch_engine
+
+        run = self.load()
+        return torch_engine(run.model, run.codecs.source, run.codecs.target)
 
 
 @dataclass(frozen=True)
 class ChosenEngine:
-    """An engine, and the decode settings that go with it."""
+    """An engine, and the decode settings to use with it."""
 
     name: str
     engine: Engine
     decode: DecodeConfig
 
 
-def choose(wanted: str, wish: EngineRequest) -> ChosenEngine:
-    """The engine of that name; for `auto` the fastest that will do, and say which."""
-    if wanted == "torch":
-        return _on_torch(wish)
-    if wanted != "auto":
-        return _deployed(wanted, wish)
+def choose(name: str, request: EngineRequest) -> ChosenEngine:
+    """The engine of this name. For `auto`, the fastest one that can serve the request; its name is reported."""
+    if name == "torch":
+        return _torch(request)
+    if name != "auto":
+        return _exported(name, request)
     reason = ""
-    for name in FASTEST:
+    for candidate in FASTER_THAN_TORCH:
         try:
-            chosen = _deployed(name, wish)
-        except Unsupported as unfit:
-            reason = reason or str(unfit)
+            chosen = _exported(candidate, request)
+        except Unsupported as error:
+            reason = reason or str(error)
         else:
-            wish.say(f"engine: {chosen.name}")
+            request.report(f"engine: {chosen.name}")
             return chosen
-    chosen = _on_torch(wish)
-    wish.say(f"engine: torch ({reason})")
+    chosen = _torch(request)
+    request.report(f"engine: torch ({reason})")
     return chosen
 
 
-def _on_torch(wish: EngineRequest) -> ChosenEngine:
-    run = wish.load()
-    return ChosenEngine("torch", run.on_torch, wish.decode_settings(run.recipe.decode))
+def _torch(request: EngineRequest) -> ChosenEngine:
+    return ChosenEngine("torch", request.torch_engine, request.decode_settings(request.load().recipe.decode))
 
 
-def _deployed(name: str, wish: EngineRequest) -> ChosenEngine:
+def _exported(name: str, request: EngineRequest) -> ChosenEngine:
+    """An engine that runs an exported model; the model is exported if there is no current export."""
     require(FORMATS[name].runs, FORMATS[name].extra)
-    folder = wish.run / EXPORTS / folder_name(name, wish.quantization)
-    engine, decode = OPENERS[name](folder, wish)
+    folder = request.run / EXPORTS / folder_name(name, request.quantization)
+    engine, decode = OPENERS[name](folder, request)
     return ChosenEngine(folder.name, engine, decode)
 
 
 def folder_name(kind: str, quantization: str) -> str:
-    """Where a run keeps a model of this kind."""
+    """The name of an exported folder inside a run."""
     return f"{kind}-{quantization}" if kind == "ctranslate2" else kind
 
 
-def _open_ctranslate2(folder: Path, wish: EngineRequest) -> tuple[Engine, DecodeConfig]:
-    """Without torch, if the folder is there already."""
+def _open_ctranslate2(folder: Path, request: EngineRequest) -> tuple[Engine, DecodeConfig]:
+    """The run is loaded only if there is no current export."""
     from saccade.formats.ctranslate2_engine import CTranslate2Engine, why_not_search
 
     def check(decode: DecodeConfig) -> DecodeConfig:
-        reason = why_not_search(build(decode.search, "decode.search"), wish.forced)
+        reason = why_not_search(build(decode.search, "decode.search"), request.has_prefixes)
         if reason:
             raise Unsupported(reason)
         return decode
 
-    deployed = _read(folder, wish)
-    if deployed is None:
-        check(wish.decode_settings(wish.load().recipe.decode))
-        export_for_engine("ctranslate2", folder, wish)
-        deployed = read_exported(folder)
-    decode = check(wish.decode_settings(deployed.config.decode))
-    return CTranslate2Engine(folder, deployed, lambda: wish.load().on_torch), decode
+    exported = _read_current(folder, request)
+    if exported is None:
+        check(request.decode_settings(request.load().recipe.decode))  # before the export, which takes longer
+        export_for_engine("ctranslate2", folder, request)
+        exported = read_exported(folder)
+    decode = check(request.decode_settings(exported.config.decode))
+    return CTranslate2Engine(folder, exported, lambda: request.torch_engine), decode
 
 
-def _open_onnx(folder: Path, wish: EngineRequest) -> tuple[Engine, DecodeConfig]:
+def _open_onnx(folder: Path, request: EngineRequest) -> tuple[Engine, DecodeConfig]:
     from saccade.formats import onnx
 
-    run = wish.load()
-    if not is_up_to_date(folder, wish.run, run.checkpoint):
-        export_for_engine("onnx", folder, wish)
-    return onnx.open(folder), wish.decode_settings(run.recipe.decode)
+    run = request.load()
+    if not is_up_to_date(folder, request.run, run.checkpoint):
+        export_for_engine("onnx", folder, request)
+    return onnx.open(folder), request.decode_settings(run.recipe.decode)
 
 
 OPENERS = {"ctranslate2": _open_ctranslate2, "onnx": _open_onnx}
 
 
-def _read(folder: Path, wish: EngineRequest) -> ExportedModel | None:
-    """What was deployed before, if it is whole and made of what the run holds now."""
-    checkpoint = Checkpoints(wish.run / "checkpoints").find(wish.checkpoint)
-    if not is_up_to_date(folder, wish.run, checkpoint):
+def _read_current(folder: Path, request: EngineRequest) -> ExportedModel | None:
+    """An earlier export, if it is undamaged and was made from the current files of the run."""
+    checkpoint = Checkpoints(request.run / "checkpoints").find(request.checkpoint)
+    if not is_up_to_date(folder, request.run, checkpoint):
         return None
     try:
         return read_exported(folder)
-    except RunError as damage:
-        wish.say(f"warning: {damage}; it is made anew")
+    except RunError as error:
+        request.report(f"warning: {error}; the model is exported again")
         return None
 
 
-def export_for_engine(kind: str, folder: Path, wish: EngineRequest) -> None:
-    """Make the folder that the engine reads."""
-    run = wish.load()
+def export_for_engine(kind: str, folder: Path, request: EngineRequest) -> None:
+    """Export the model for its engine; `Unsupported` if that fails."""
     try:
-        export(kind, run, folder, wish.quantization, wish.say)
+        export(kind, request.load(), folder, request.quantization, request.report)
     except RunError as error:
         raise Unsupported(str(error)) from None

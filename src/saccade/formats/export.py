@@ -1,4 +1,4 @@
-"""The formats a model can go out in, and the one way to write any of them."""
+"""The export formats, and the entry that writes any of them."""
 
 import importlib
 import importlib.util
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from saccade.distribution import install_command
 from saccade.errors import RunError
-from saccade.formats.exported import ExportableRun, exporting
+from saccade.formats.exported import ExportableRun, export_lock
 
 
 @dataclass(frozen=True)
 class Format:
-    """`module` of this package has `why_not(recipe)` and `write(run, folder)`; to run what is written, and to write it,
-    it needs packages of an `extra`."""
+    """`module` (of this package) has `why_not(recipe)` and `write(run, folder)`. `runs` and `writes` are the packages
+    needed to run and to write an export; `extra` installs them."""
 
     module: str
     runs: tuple[str, ...] = ()
@@ -30,18 +31,18 @@ FORMATS = {
 
 
 class Unsupported(RunError):
-    """A format or an engine that cannot do what is wished."""
+    """A format or an engine cannot do what was requested."""
 
 
 def require(packages: tuple[str, ...], extra: str) -> None:
-    """Refuse what is not installed."""
+    """Raise `Unsupported` for the first package that is not installed."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
-            raise Unsupported(f"{package} is not installed: pip install 'saccade[{extra}]'")
+            raise Unsupported(f"{package} is not installed: {install_command(extra)}")
 
 
 def writer_of(kind: str, run: ExportableRun) -> ModuleType:
-    """The module that writes this run's model, or the reason why none can."""
+    """The module that writes the run's model in this format; `Unsupported` with the reason if it cannot."""
     require(FORMATS[kind].writes, FORMATS[kind].extra)
     module = importlib.import_module(f"saccade.formats.{FORMATS[kind].module}")
     reason = module.why_not(run.recipe)
@@ -51,10 +52,10 @@ def writer_of(kind: str, run: ExportableRun) -> ModuleType:
 
 
 def export(
-    kind: str, run: ExportableRun, folder: Path, quantization: str, say: Callable[[str], None] = lambda text: None
+    kind: str, run: ExportableRun, folder: Path, quantization: str, report: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Write the model; only CTranslate2 knows another precision than its own."""
+    """Export the run's model. Only CTranslate2 uses `quantization`; `report` receives progress messages."""
     module = writer_of(kind, run)
-    with exporting(folder.parent):
-        say(f"making {folder}: once, for this and every later call")
+    with export_lock(folder.parent):
+        report(f"exporting to {folder}; later calls will use this export")
         module.write(run, folder, *((quantization,) if kind == "ctranslate2" else ()))

@@ -1,5 +1,5 @@
-"""What every deployed folder holds beside its model, so that it needs neither the run nor torch: tokenizers, decode
-settings, and what it was made of. A folder made of something else than the run now holds is never used."""
+"""The files of an exported folder other than the model: the tokenizers, the decode settings, and checksums of the run
+files it was exported from. With them an engine needs neither the run nor torch, and never uses an outdated export."""
 
 import fcntl
 import os
@@ -18,30 +18,35 @@ from saccade.runs.checkpoints import FORMAT, WEIGHTS
 from saccade.runs.files import FileWriter, read_json, sha256, to_json, verify, write_error, write_folder
 
 if TYPE_CHECKING:
+    from saccade.data.codecs import Codecs
+    from saccade.models.assemble import Model
     from saccade.recipe import Recipe
     from saccade.runs.folder import RunFolder
+    from saccade.tasks.task import Task
 
 EXPORT_CONFIG_FILE = "saccade.json"
-EXPORTS = "exports"  # where a run keeps what was made of it
-JOINT, SOURCE, TARGET = "joint.model", "source.model", "target.model"
+EXPORTS = "exports"  # the folder in a run that holds its exported models
+JOINT_TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = "joint.model", "source.model", "target.model"
 
 
 class ExportableRun(Protocol):
-    """A run, as a format sees it: what `saccade.load` gives. What is read from the disk when it is asked for is any
-    type here, because a checker does not take it for a plain attribute."""
+    """A trained run as the formats need it; `saccade.load` returns one."""
 
     folder: "RunFolder"
     checkpoint: Path
     recipe: "Recipe"
-    task: Any  # Task
-    codecs: Any  # Codecs
-    model: Any  # Model
-    on_torch: Any  # Engine
+
+    @property
+    def task(self) -> "Task": ...
+    @property
+    def codecs(self) -> "Codecs[Any, Any]": ...
+    @property
+    def model(self) -> "Model": ...
 
 
 class ExportConfig(Config):
-    """How text becomes ids and outputs are searched for. `source_places` and `target_places` are how long a sequence
-    the model can take, `longest` how long the run lets an output become; 0: any."""
+    """How text becomes token ids, and the search settings. `source_places` and `target_places` are the maximum sequence
+    lengths of the exported model, and `longest` that of the run's decoder; 0 means no limit."""
 
     tokenizer: TokenizerSlot
     joint: bool
@@ -53,7 +58,7 @@ class ExportConfig(Config):
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """A deployed folder whose every byte is as written."""
+    """The contents of an exported folder, other than the model, after its checksums were verified."""
 
     config: ExportConfig
     source: Tokenizer
@@ -61,60 +66,70 @@ class ExportedModel:
 
 
 def write_exported(
-    run: ExportableRun, folder: Path, kind: str, model: Mapping[str, FileWriter], places: tuple[int, int]
+    run: ExportableRun, folder: Path, kind: str, model: Mapping[str, FileWriter], max_lengths: tuple[int, int]
 ) -> None:
-    """The files of a model and all that goes with it, at once. `places`: how long source and target may be."""
+    """Write the files of a model and everything else its folder needs. `max_lengths` are those of source and target."""
     decoder = run.model.decoder
-    package = {
+    config = {
         "tokenizer": plain(run.recipe.data.tokenizer),
         "joint": run.recipe.data.joint,
         "decode": plain(run.recipe.decode),
-        "source_places": places[0],
-        "target_places": places[1],
+        "source_places": max_lengths[0],
+        "target_places": max_lengths[1],
         "longest": decoder.longest or 0 if decoder else 0,
     }
-    texts = {EXPORT_CONFIG_FILE: to_json(package), **run.task.files(run.codecs)}
-    writers = {**model, **{name: lambda path, data=data: _write(path, data) for name, data in texts.items()}}
-    facts = {
+    contents = {EXPORT_CONFIG_FILE: to_json(config), **run.task.files(run.codecs)}
+    needed = 2 * sum(tensor.numel() * tensor.element_size() for tensor in run.model.state_dict().values())
+    write_folder(folder, {**model, **file_writers(contents)}, manifest_facts(run, kind), needed)
+
+
+def file_writers(contents: Mapping[str, bytes]) -> dict[str, FileWriter]:
+    """Writers for files of the given contents."""
+
+    def writer(data: bytes) -> FileWriter:
+        def write(path: Path) -> None:
+            path.write_bytes(data)
+
+        return write
+
+    return {name: writer(data) for name, data in contents.items()}
+
+
+def manifest_facts(run: ExportableRun, kind: str) -> dict[str, Any]:
+    """What the manifest of an exported folder says besides the checksums of its files."""
+    return {
         "format": FORMAT,
         "saccade": saccade.__version__,
         "kind": kind,
-        **built_from(run.folder.path, run.checkpoint),
+        **exported_from(run.folder.path, run.checkpoint),
     }
-    needed = 2 * sum(each.numel() * each.element_size() for each in run.model.state_dict().values())
-    write_folder(folder, writers, facts, needed)
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
 
 
 def read_exported(folder: Path) -> ExportedModel:
-    """Check and read a deployed folder."""
+    """Verify and read an exported folder."""
     manifest = verify(folder)
-    missing = {EXPORT_CONFIG_FILE} - {*manifest["files"]}
-    if missing or manifest.get("format") != FORMAT:
-        raise RunError(f"{folder}: was not written by this version of Saccade; make it anew with `saccade export`")
+    if EXPORT_CONFIG_FILE not in manifest["files"] or manifest.get("format") != FORMAT:
+        raise RunError(f"{folder}: was not written by this version of Saccade; run `saccade export` again")
     try:
-        package: ExportConfig = resolve(
+        config: ExportConfig = resolve(
             ExportConfig, [python_layer(read_json(folder / EXPORT_CONFIG_FILE), EXPORT_CONFIG_FILE)]
         ).config
     except (ConfigError, ValueError, TypeError) as error:
         raise RunError(f"{folder / EXPORT_CONFIG_FILE}: is damaged: {error}") from None
-    kind = build(package.tokenizer, "tokenizer")
-    names = [JOINT] if package.joint else [SOURCE, TARGET]
+    kind = build(config.tokenizer, "tokenizer")
+    names = [JOINT_TOKENIZER] if config.joint else [SOURCE_TOKENIZER, TARGET_TOKENIZER]
     for name in names:
         if name not in manifest["files"]:
-            raise RunError(f"{folder / 'manifest.json'}: does not list {name}")
-    read = [kind.read((folder / name).read_bytes()) for name in names]
-    return ExportedModel(package, read[0], read[-1])
+            raise RunError(f"{folder / 'manifest.json'}: does not list {name}; run `saccade export` again")
+    tokenizers = [kind.read((folder / name).read_bytes()) for name in names]
+    return ExportedModel(config, tokenizers[0], tokenizers[-1])
 
 
-# ── what it was made of ──
+# ── what a folder was exported from ──
 
 
-def built_from(run: Path, checkpoint: Path) -> dict[str, Any]:
-    """Checksums of all that a deployed folder depends on."""
+def exported_from(run: Path, checkpoint: Path) -> dict[str, Any]:
+    """The checksums of all run files that an exported folder depends on."""
     manifest = read_json(checkpoint / "manifest.json")
     try:
         weights = str(manifest["files"][WEIGHTS]["sha256"])
@@ -131,17 +146,18 @@ def built_from(run: Path, checkpoint: Path) -> dict[str, Any]:
 
 
 def is_up_to_date(folder: Path, run: Path, checkpoint: Path) -> bool:
-    """Whether a folder was made of what the run holds now, by this version of Saccade."""
+    """Whether a folder was exported from the current files of the run, by this version of Saccade."""
     try:
-        manifest, wanted = read_json(folder / "manifest.json"), built_from(run, checkpoint)
+        manifest, expected = read_json(folder / "manifest.json"), exported_from(run, checkpoint)
     except (RunError, OSError):
         return False
-    known = manifest if isinstance(manifest, dict) else {}
-    return known.get("made_of") == wanted["made_of"] and known.get("saccade") == saccade.__version__
+    if not isinstance(manifest, dict):
+        return False
+    return manifest.get("made_of") == expected["made_of"] and manifest.get("saccade") == saccade.__version__
 
 
 def was_written_by_export(folder: Path) -> bool:
-    """Whether Saccade wrote a folder, and so may write it anew."""
+    """Whether Saccade wrote a folder, so that it may overwrite it."""
     try:
         manifest = read_json(folder / "manifest.json")
     except RunError:
@@ -150,8 +166,8 @@ def was_written_by_export(folder: Path) -> bool:
 
 
 @contextmanager
-def exporting(folder: Path) -> Iterator[None]:
-    """One at a time: who comes second waits, and finds what the first has made."""
+def export_lock(folder: Path) -> Iterator[None]:
+    """Only one process exports into a folder at a time; another one waits."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o666)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from saccade.data.batches import Padded
 from saccade.decode.loops import SingleHypothesis, SingleRow
-from saccade.decode.torch_engine import SearchEngine
+from saccade.decode.search_engine import SearchEngine
 from saccade.errors import RunError, SaccadeError
 from saccade.formats.exported import ExportableRun, ExportConfig, read_exported, write_exported
 from saccade.formats.onnx_graphs import NEXT_STATE_PREFIX, Unexportable, graphs
@@ -69,7 +69,7 @@ def open(folder: Path) -> SearchEngine:  # noqa: A001 - the verb of every format
     for name in (ENCODER_GRAPH_FILE, STEP_GRAPH_FILE):
         if name not in read_json(folder / "manifest.json")["files"]:
             raise RunError(f"{folder / 'manifest.json'}: does not list {name}; export the run again")
-    return SearchEngine(OnnxModel(folder, deployed.config), deployed.source, deployed.target)
+    return SearchEngine(OnnxModel(folder, deployed.config).session, deployed.source, deployed.target)
 
 
 class OnnxModel:

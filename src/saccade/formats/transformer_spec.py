@@ -1,19 +1,20 @@
-"""A Transformer's shape as other libraries ask for it, or which key of the recipe has no counterpart there."""
+"""A Transformer as other libraries describe it, and the config key that prevents its export to one of them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from saccade.models.assemble import Model
-    from saccade.recipe import Recipe
+from saccade.models.assemble import Model
+from saccade.models.stacked import Stacked
+from saccade.parts.embeddings import TokenEmbedding
+from saccade.parts.heads import LinearHead, TiedHead
+from saccade.recipe import Recipe, kind_of
 
 
 @dataclass(frozen=True)
 class TransformerSide:
-    """An encoder or a decoder of a stack of standard blocks."""
+    """The shape of an encoder or a decoder made of standard blocks."""
 
     depth: int
     heads: int
@@ -26,8 +27,8 @@ class TransformerSide:
     eps: float
 
 
-def side_of(recipe: "Recipe", name: str) -> TransformerSide:
-    """What a side is like, once `obstacle` has found nothing in the way."""
+def side_of(recipe: Recipe, name: str) -> TransformerSide:
+    """The shape of a side (`encoder` or `decoder`) for which `why_not_transformer` found nothing."""
     options = getattr(recipe.model, name).options
     block = options["block"].options
     return TransformerSide(
@@ -44,25 +45,26 @@ def side_of(recipe: "Recipe", name: str) -> TransformerSide:
 
 
 def why_not_transformer(
-    recipe: "Recipe", there: str, positions: tuple[str, ...], scores: tuple[str, ...]
+    recipe: Recipe, library: str, positions: tuple[str, ...], scores: tuple[str, ...]
 ) -> str | None:
-    """The first key that `there`, the name of a library, has no counterpart for."""
-    if recipe.task.kind != "translation":  # type: ignore[attr-defined]
-        return f'task: {there} is for models that write; train with task = "translation"'
-    for key, kind, known in _kinds(recipe, positions, scores):
-        if kind not in known:
-            return f'{key}: {there} knows no "{kind}"; train with {key} = {" or ".join(map(repr, known))}'
+    """The first config key that `library` cannot represent, with the reason; None if there is none. `positions` and
+    `scores` are the kinds that it supports."""
+    if kind_of(recipe.task) != "translation":
+        return f'task: {library} needs a model with a decoder; train with task = "translation"'
+    for key, kind, supported in _kinds(recipe, positions, scores):
+        if kind not in supported:
+            return f'{key}: {library} does not support "{kind}"; train with {key} = {" or ".join(map(repr, supported))}'
     for side in ("encoder", "decoder"):
-        found = _unequal(recipe, side, there)
-        if found:
-            return found
+        reason = _unequal_sublayers(recipe, side, library)
+        if reason:
+            return reason
     return None
 
 
 def _kinds(
-    recipe: "Recipe", positions: tuple[str, ...], scores: tuple[str, ...]
+    recipe: Recipe, positions: tuple[str, ...], scores: tuple[str, ...]
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Key, what stands there, what may stand there. From the outside in: a recurrent side has no blocks to look at."""
+    """Key, its kind, and the supported kinds; outer parts first, because a recurrent side has no blocks."""
     for side in ("encoder", "decoder"):
         key, choice = f"model.{side}", getattr(recipe.model, side)
         yield key, choice.kind, ("stacked",)
@@ -78,33 +80,45 @@ def _kinds(
             yield f"{key}.block.{mixer}", block[mixer].kind, ("multi_head",)
             yield f"{key}.block.{mixer}.score", block[mixer].options["score"].kind, scores
             yield f"{key}.block.{mixer}.normalizer", block[mixer].options["normalizer"].kind, ("softmax",)
-    yield "model.head", recipe.model.head.kind, ("tied", "linear")  # type: ignore[attr-defined]
+    yield "model.head", kind_of(recipe.model.head), ("tied", "linear")
 
 
 def attention_names(side: str) -> tuple[str, ...]:
     return ("self",) if side == "encoder" else ("self", "cross")
 
 
-def _unequal(recipe: "Recipe", side: str, there: str) -> str | None:
-    """Numbers that must agree."""
+def _unequal_sublayers(recipe: Recipe, side: str, library: str) -> str | None:
+    """The first option that must be the same for all attentions of a side, but is not."""
     key, block = f"model.{side}.block", getattr(recipe.model, side).options["block"].options
     for mixer in attention_names(side):
         options = block[mixer].options
-        usual = recipe.model.dim // options["heads"]
+        default_width = recipe.model.dim // options["heads"]
         for width in ("key_width", "value_width"):
-            if options[width] not in (0, usual):
-                return f"{key}.{mixer}.{width}: {there} divides the width by the heads; set it to 0 and train anew"
+            if options[width] not in (0, default_width):
+                return f"{key}.{mixer}.{width}: {library} always has dim / heads; train with 0, which means that"
         if options["heads"] != block["self"].options["heads"]:
-            return f"{key}.{mixer}.heads: {there} has one number of heads a side; make it that of {key}.self.heads"
+            return (
+                f"{key}.{mixer}.heads: {library} has one number of heads per side; set it to that of {key}.self.heads"
+            )
         if options["score"].kind != block["self"].options["score"].kind:
-            return f"{key}.{mixer}.score: {there} has one score a side; make it that of {key}.self.score"
+            return f"{key}.{mixer}.score: {library} has one score per side; set it to that of {key}.self.score"
     return None
 
 
-def head_parts(model: "Model") -> tuple[np.ndarray, np.ndarray | None]:
-    """The table and the bias that make logits of hidden states."""
-    head: Any = model.head
-    decoder: Any = model.decoder
-    linear = hasattr(head, "out")
-    table, bias = (head.out.weight, head.out.bias) if linear else (decoder.embedding.table.weight, head.bias)
-    return table.detach().numpy(), None if bias is None else bias.detach().numpy()
+def stacked_sides(model: Model) -> tuple[Stacked, Stacked]:
+    """The encoder and the decoder of a model for which `why_not_transformer` found nothing."""
+    assert isinstance(model.encoder, Stacked)
+    assert isinstance(model.decoder, Stacked)
+    return model.encoder, model.decoder
+
+
+def embedding_table(side: Stacked) -> Tensor:
+    assert isinstance(side.embedding, TokenEmbedding)
+    return side.embedding.table.weight
+
+
+def output_weights(model: Model) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias of the output layer: logits = hidden @ weight.T + bias."""
+    assert isinstance(model.head, LinearHead | TiedHead)
+    _, weight, bias = model.head.factors(embedding_table(stacked_sides(model)[1])[:1])
+    return weight, bias

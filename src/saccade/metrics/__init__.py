@@ -1,1 +1,1 @@
-"""Measures: how good an output is."""
+"""Metrics of model outputs."""

@@ -1,4 +1,4 @@
-"""How good a word alignment is: the error rate of Och & Ney (2003), precision, recall and F1."""
+"""Metrics of word alignments: alignment error rate (Och & Ney 2003), precision, recall and F1."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -9,8 +9,10 @@ from saccade.errors import DataError
 
 @dataclass(frozen=True)
 class AlignmentScores:
-    """In per cent, over all links of all sentences. `precision` counts possible links as right, `recall` asks for the
-    sure ones: AER = 1 − (|A∩S| + |A∩P|) / (|A| + |S|)."""
+    """Scores in percent over all links A of a corpus, with sure gold links S and possible gold links P ⊇ S:
+
+    precision = |A∩P| / |A|, recall = |A∩S| / |S|, AER = 1 − (|A∩S| + |A∩P|) / (|A| + |S|)
+    """
 
     aer: float
     precision: float
@@ -26,23 +28,23 @@ class AlignmentScores:
 
 
 def score_alignments(system: Sequence[Links], gold: Sequence[Gold]) -> AlignmentScores:
-    """Sentence by sentence the links of a system against gold ones."""
+    """Score the links of a system; both sequences have one entry for each sentence pair."""
     if len(system) != len(gold):
-        raise DataError(f"{len(system):,} lines of links do not go with {len(gold):,} gold ones")
-    right = sum(len(found & wanted.possible) for found, wanted in zip(system, gold, strict=True))
-    hit = sum(len(found & wanted.sure) for found, wanted in zip(system, gold, strict=True))
-    links, sure = sum(map(len, system)), sum(len(wanted.sure) for wanted in gold)
+        raise DataError(f"there are {len(system):,} lines of links but {len(gold):,} gold lines")
+    in_possible = sum(len(links & reference.possible) for links, reference in zip(system, gold, strict=True))
+    in_sure = sum(len(links & reference.sure) for links, reference in zip(system, gold, strict=True))
+    links, sure = sum(map(len, system)), sum(len(reference.sure) for reference in gold)
     if not sure:
-        raise DataError("the gold alignment has no sure link, so nothing can be scored")
-    precision = 100 * right / links if links else 0.0
-    recall = 100 * hit / sure
+        raise DataError("the gold alignment has no sure link, so the recall is undefined")
+    precision = 100 * in_possible / links if links else 0.0
+    recall = 100 * in_sure / sure
     return AlignmentScores(
-        aer=100 * (1 - (right + hit) / (links + sure)),
+        aer=100 * (1 - (in_possible + in_sure) / (links + sure)),
         precision=precision,
         recall=recall,
         f1=2 * precision * recall / (precision + recall) if precision + recall else 0.0,
         links=links,
         sure=sure,
-        possible=sum(len(wanted.possible) for wanted in gold),
+        possible=sum(len(reference.possible) for reference in gold),
         sentences=len(gold),
     )

@@ -1,4 +1,4 @@
-"""Scores of translations by sacreBLEU (Post 2018), always on raw text and always with their signatures."""
+"""Translation metrics by sacreBLEU (Post 2018), computed on raw text and reported with their signatures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +9,12 @@ from sacrebleu.metrics.chrf import CHRF
 
 from saccade.errors import DataError
 
-RESAMPLES = 1000
+RESAMPLES = 1000  # of the bootstrap
 
 
 class Chrf(CHRF):
-    """sacreBLEU 2.6 gives float or float32 by the case, and its own bootstrap cannot average a mixture of them."""
+    """chrF whose scores are always Python floats. sacreBLEU 2.6 returns float or np.float32, and its bootstrap fails on
+    a mixture of them."""
 
     def _compute_f_score(self, statistics: list[int]) -> float:
         return float(super()._compute_f_score(statistics))
@@ -21,12 +22,12 @@ class Chrf(CHRF):
 
 @dataclass(frozen=True)
 class TranslationScores:
-    """What `saccade evaluate --json` prints of a list of translations."""
+    """The scores of a list of translations, as `saccade evaluate --json` prints them."""
 
-    bleu: float  # cased, detokenised, 13a
+    bleu: float  # cased, detokenized, tokenizer 13a
     chrf: float
-    bleu_lc_tok: float  # lower-cased, tokenised by 13a
-    exact_match: float  # per cent
+    bleu_lc_tok: float  # lowercased, tokenizer 13a
+    exact_match: float  # percent
     sentences: int
     signatures: dict[str, str]
     interval: dict[str, list[float]]  # 95 %, by bootstrap resampling
@@ -36,12 +37,12 @@ class TranslationScores:
 
 
 def _bleu(lowercase: bool = False) -> BLEU:
-    """Without the advice to detokenise: there is text that is published in words, and scored as it is."""
+    """`force` turns off the warning about tokenized text: some test sets are published and scored in that form."""
     return BLEU(lowercase=lowercase, force=True)
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """Cased, detokenised BLEU, as `score` gives it."""
+    """Cased BLEU on detokenized text, as in `score`."""
     return _bleu().corpus_score(hypotheses, [references]).score
 
 
@@ -50,16 +51,16 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    same = sum(h == r for h, r in zip(hypotheses, references, strict=True))
-    return 100 * same / max(1, len(references))
+    equal = sum(h == r for h, r in zip(hypotheses, references, strict=True))
+    return 100 * equal / max(1, len(references))
 
 
 def score(hypotheses: Sequence[str], references: Sequence[str], resamples: int = RESAMPLES) -> TranslationScores:
-    """All scores of a corpus, with signatures and bootstrap intervals (Koehn 2004)."""
+    """All corpus scores, with signatures and bootstrap intervals (Koehn 2004)."""
     if len(hypotheses) != len(references):
-        raise DataError(f"{len(hypotheses)} translations cannot be scored by {len(references)} references")
+        raise DataError(f"there are {len(hypotheses)} translations but {len(references)} references")
     if not references:
-        raise DataError("there is nothing to score: the reference is empty")
+        raise DataError("the reference is empty: there is nothing to score")
     metrics = {"bleu": _bleu(), "chrf": Chrf(), "bleu_lc_tok": _bleu(lowercase=True)}
     resamples = resamples if len(references) > 1 else 1
     results = {
@@ -78,6 +79,6 @@ def score(hypotheses: Sequence[str], references: Sequence[str], resamples: int =
 
 
 def _interval(result: Any, resamples: int) -> list[float]:
-    spread = result._ci if resamples > 1 else 0.0  # one sentence cannot be resampled
-    middle = result._mean if resamples > 1 else result.score
-    return [float(middle - spread), float(middle + spread)]
+    margin = result._ci if resamples > 1 else 0.0  # a single sentence cannot be resampled
+    center = result._mean if resamples > 1 else result.score
+    return [float(center - margin), float(center + margin)]

@@ -1,1 +1,1 @@
-"""Models: parts joined to blocks, blocks to stacks, stacks to an encoder and a decoder."""
+"""Models: parts form blocks, blocks form stacks, stacks form encoders and decoders."""

@@ -1,6 +1,7 @@
-"""Config → model. The only file that knows both sides."""
+"""Build a model from its config."""
 
-from typing import Annotated, Any, cast
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any
 
 from torch import nn
 
@@ -10,14 +11,15 @@ from saccade.models.blocks import Dropouts
 from saccade.models.contracts import Decoder, Encoder
 from saccade.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from saccade.models.stacked import Stacked
+from saccade.parts.embeddings import Embedding
 from saccade.parts.heads import Head, HeadSlot, TiedHead
 
-ENCODERS = {"stacked": Stacked, "recurrent": RecurrentEncoder}
-DECODERS = {"stacked": Stacked, "recurrent": RecurrentDecoder}
+ENCODERS: dict[str, Callable[..., Encoder]] = {"stacked": Stacked, "recurrent": RecurrentEncoder}
+DECODERS: dict[str, Callable[..., Decoder]] = {"stacked": Stacked, "recurrent": RecurrentDecoder}
 
 
 class DropoutRates(Config):
-    """How much is dropped where, while training."""
+    """Dropout rates: of attention weights, of sublayer outputs, inside feed-forwards, of embeddings."""
 
     attention: Rate = 0.0
     residual: Rate = 0.1
@@ -26,36 +28,40 @@ class DropoutRates(Config):
 
 
 class ModelConfig(Config):
-    """The whole architecture."""
+    """The table [model] of a recipe: the whole architecture."""
 
     dim: Count = 512
-    encoder: Annotated[Any, Slot(ENCODERS)] = Stacked
-    decoder: Annotated[Any, Slot(DECODERS)] = Stacked
+    encoder: Annotated[Callable[..., Encoder], Slot(ENCODERS)] = Stacked
+    decoder: Annotated[Callable[..., Decoder], Slot(DECODERS)] = Stacked
     head: HeadSlot = TiedHead
     shared_embeddings: bool = True
     dropout: DropoutRates = DropoutRates()
 
 
 def spread_block(model: Any) -> Any:
-    """`model.block` lies under `model.encoder.block` and `model.decoder.block`, so an overlay says a thing once. A side
-    that is said to be of a kind without blocks is left alone."""
+    """Copy `model.block` of a config tree to `model.encoder.block` and `model.decoder.block`, which override it. A side
+    whose kind has no blocks is left as it is."""
     if not isinstance(model, dict) or "block" not in model:
         return model
     block, rest = model["block"], {key: value for key, value in model.items() if key != "block"}
-    kinds = {"encoder": ENCODERS, "decoder": DECODERS}
-    sides = [side for side, table in kinds.items() if "block" in _options_of(table, rest.get(side))]
-    return merge({side: {"block": block} for side in sides}, rest)
+    with_blocks = [
+        side
+        for side, table in (("encoder", ENCODERS), ("decoder", DECODERS))
+        if "block" in _options_of(table, rest.get(side))
+    ]
+    return merge({side: {"block": block} for side in with_blocks}, rest)
 
 
-def _options_of(table: dict[str, Any], side: Any) -> Any:
-    """The options of the kind that a layer names; of the default where it names none."""
+def _options_of(table: Mapping[str, Callable[..., object]], side: Any) -> Collection[str]:
+    """The options of the kind that a config tree names, or else of the default kind."""
     kind = side.get("kind") if isinstance(side, dict) else side
     name = kind.value if isinstance(kind, Given) and kind.value in table else next(iter(table))
     return schema(name, table[name]).model_fields
 
 
 class Model(nn.Module):
-    """An encoder reads, a decoder writes if the task has one, a head chooses words or labels."""
+    """An encoder, a decoder (None in labeling tasks) and a head, which predicts tokens or labels from the hidden states
+    of the decoder, or of the encoder if there is no decoder."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder | None, head: Head):
         super().__init__()
@@ -63,12 +69,12 @@ class Model(nn.Module):
 
 
 def is_cross_attention(name: str) -> bool:
-    """Whether the attention of this name looks at the source while the decoder writes."""
+    """Whether this is the module name (or the name of an attention map, with `@1`) of a decoder's cross-attention."""
     return name.startswith("decoder.") and name.partition("@")[0].endswith("cross")
 
 
 def cross_attentions(model: Model) -> dict[str, int]:
-    """The attentions of a decoder to its source by name, and how many heads each has."""
+    """The cross-attentions of the decoder: module name → number of heads."""
     return {
         name: getattr(part, "heads", 1)
         for name, part in model.named_modules()
@@ -76,40 +82,43 @@ def cross_attentions(model: Model) -> dict[str, int]:
     }
 
 
-def assemble(config: ModelConfig, source: int, target: int, *, frames: bool = False, writes: bool = True) -> Model:
-    """Build the model, or say which key stands in the way.
+def assemble(config: ModelConfig, source: int, target: int, *, frames: bool = False, has_decoder: bool = True) -> Model:
+    """Build the model. An option that cannot be built raises a ConfigError with its key.
 
-    `source` is the size of the vocabulary that is read, or the width of its frames; `target` is how many words or
-    labels there are to choose from. Without `writes` there is no decoder: the head reads the encoder.
+    `source` is the size of the source vocabulary or, with `frames`, the number of values per frame. `target` is the
+    number of target tokens or labels. Without a decoder the head reads the encoder.
     """
     site = {"dim": config.dim, "dropouts": Dropouts(**plain(config.dropout))}
-    read = {"frames": source} if frames else {"vocabulary": source}
+    source_size = {"frame_width": source} if frames else {"vocabulary": source}
     try:
-        encoder = build(config.encoder, "encoder", **read, **site)
-        if writes:
-            decoder = build(config.decoder, "decoder", vocabulary=target, causal=True, reads=True, **site)
+        encoder = build(config.encoder, "encoder", **source_size, **site)
+        if has_decoder:
+            decoder = build(config.decoder, "decoder", vocabulary=target, causal=True, cross_attention=True, **site)
             if config.shared_embeddings:
-                decoder.embedding = _shared(config, encoder, source, target)
+                decoder.embedding = _shared_embedding(config, encoder, source, target)
             tied = {"tied_weight": decoder.embedding.tied_weight}
         else:
             decoder, tied = None, {}
         head = build(config.head, "head", vocabulary=target, dim=config.dim, **tied)
     except BuildError as refusal:
         raise ConfigError(f"{'.'.join(('model', *refusal.key))}: {refusal.reason}") from None
-    return Model(encoder, decoder, cast(Head, head))
+    return Model(encoder, decoder, head)
 
 
-def _shared(config: ModelConfig, encoder: Encoder, source_vocabulary: int, target_vocabulary: int) -> Any:
+def _shared_embedding(
+    config: ModelConfig, encoder: Encoder, source_vocabulary: int, target_vocabulary: int
+) -> Embedding:
+    """The encoder's embedding, after checking that the decoder can use it."""
     if source_vocabulary != target_vocabulary:
         raise BuildError(
             f"needs one vocabulary for both languages, but the source has {source_vocabulary} tokens and the target "
             f"{target_vocabulary}; set data.joint=true or model.shared_embeddings=false",
             ("shared_embeddings",),
         )
-    kinds = [plain(side.options["embedding"]) for side in (config.encoder, config.decoder)]
-    if kinds[0] != kinds[1]:
+    ours, theirs = (plain(side)["embedding"] for side in (config.encoder, config.decoder))
+    if ours != theirs:
         raise BuildError(
-            f"the encoder's embedding is {kinds[0]} and the decoder's {kinds[1]}; make them equal, or set "
+            f"the encoder's embedding is {ours} and the decoder's {theirs}; make them equal, or set "
             "model.shared_embeddings=false",
             ("shared_embeddings",),
         )

@@ -1,4 +1,4 @@
-"""The contracts of the two sides of a model: an encoder reads, a decoder writes."""
+"""The contracts of the two sides of a model: encoder and decoder."""
 
 from typing import Any, Protocol
 
@@ -10,7 +10,7 @@ from saccade.shapes import Ids, Keep, States
 
 
 class Encoder(Protocol):
-    """Reads a whole sequence. `longest` is how many places it can hold (None: any number)."""
+    """Encodes whole sequences. `longest`: the maximum sequence length, None if there is no limit."""
 
     embedding: Embedding
 
@@ -20,8 +20,12 @@ class Encoder(Protocol):
 
 
 class Decoder(Protocol):
-    """Writes token after token: `start` before the first, then `step` with one token, a prefix or the whole target.
-    All rows advance together; the whole pass is one long step from a fresh state."""
+    """Decodes token by token.
+
+    `start` returns the state before the first token. `step` takes one token per row, a prefix or the whole target, and
+    returns the hidden states and the next state; all rows advance by the same number of tokens. A whole target is one
+    call of `step` with a fresh state, so training and search run the same code.
+    """
 
     embedding: Embedding
 

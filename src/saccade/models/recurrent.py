@@ -1,6 +1,6 @@
-"""The recurrent encoder and decoder: with attention or without, before the cell or after it."""
+"""The recurrent encoder and decoder. The decoder may have attention, before its cell or after it."""
 
-from typing import Any, Literal, cast
+from typing import Any, Literal, NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,12 @@ from saccade.parts.mixers import Unprojected
 from saccade.parts.pools import Last, Pool, PoolSlot
 from saccade.parts.readouts import Deep, Readout, ReadoutSlot
 from saccade.places import Memory, Places
-from saccade.shapes import Float, Ids, Keep, States
+from saccade.shapes import Float, Ids, Int, Keep, States
 
 
 class RecurrentEncoder(nn.Module):
-    """Embedding, then a recurrent net of `depth` layers; `bidirectional`: half of the width reads from right to left
-    (Schuster & Paliwal 1997). Its pool is by default its last state."""
+    """Embedding and a recurrent net of `depth` layers. If it is `bidirectional`, half of the width comes from a net
+    that runs from right to left (Schuster & Paliwal 1997). The default pool is the last state of each direction."""
 
     longest = None
 
@@ -30,7 +30,7 @@ class RecurrentEncoder(nn.Module):
         self,
         dim: int,
         vocabulary: int = 0,
-        frames: int = 0,
+        frame_width: int = 0,
         dropouts: Dropouts = Dropouts(),
         *,
         cell: CellSlot = gru,
@@ -40,31 +40,45 @@ class RecurrentEncoder(nn.Module):
         pool: PoolSlot = Last,
     ):
         super().__init__()
-        self.embedding = cast(Embedding, build(embedding, "embedding", vocabulary=vocabulary, frames=frames, dim=dim))
+        self.embedding: Embedding = build(
+            embedding, "embedding", vocabulary=vocabulary, frame_width=frame_width, dim=dim
+        )
         size = {"inputs": dim, "dim": dim, "depth": depth, "bidirectional": bidirectional}
-        self.cell = cast(Cell, build(cell, "cell", dropout=dropouts.residual, **size))
+        self.cell: Cell = build(cell, "cell", dropout=dropouts.residual, **size)
         self.dropout, self.drop_states = Dropout(dropouts.embedding), Dropout(dropouts.residual)
-        self.pool = cast(Pool, build(pool, "pool", backward_width=self.cell.backward_width))
+        self.pool: Pool = build(pool, "pool", backward_width=self.cell.backward_width)
 
     def encode(self, values: Tensor, keep: Keep | None) -> Memory:
-        """Read a whole sequence."""
+        """Encode whole sequences."""
         x, places = self.embedding(values, keep)
         states, _ = self.cell.whole(self.dropout(x), places)
         states = self.drop_states(states)
         return Memory(states, places, self.pool(states, places))
 
 
+class RecurrentState(TypedDict):
+    """The state of a decoder: the position of each row's next token, the state of the cell, that of the context and,
+    with input feeding, the previous readout."""
+
+    at: Int[Tensor, "B"]
+    cell: CellState
+    memory: Any
+    fed: NotRequired[Float[Tensor, "B D"]]
+
+
 class RecurrentDecoder(nn.Module):
-    """A recurrent net that starts from the source's summary and is told a context at each step.
+    """A recurrent net that is initialized from the source's summary and receives a context at each step.
 
     ```
-    attend = "before"   context = memory(state before) → state = cell([word; context; fed])    (Bahdanau et al. 2015)
-    attend = "after"    state = cell([word; fed]) → context = memory(state)                    (Luong et al. 2015)
+    attend = "before"   context = cross(previous state) → state = cell([word; context; fed])   (Bahdanau et al. 2015)
+    attend = "after"    state = cell([word; fed]) → context = cross(state)                     (Luong et al. 2015)
     ```
-    Then the readout says what to write. With `input_feeding` that is read again at the next step (Luong et al. 2015,
-    §3.3). A context that does not look (`at_start`, `every_step`) is known before the cell, whatever `attend` says.
+    The readout then combines state, context and word into the hidden vector for the head. With `input_feeding`, `fed`
+    is the previous readout (Luong et al. 2015, §3.3). A context that does not depend on the query (`at_start`,
+    `every_step`) is always an input of the cell, whatever `attend` says.
 
-    Where no step needs the one before it, beside the net itself, the whole target is one call of torch's fused net.
+    A whole target is one call of torch's fused net, unless the cell's input depends on the previous step: with input
+    feeding, and with attention before the cell.
     """
 
     longest = None
@@ -85,76 +99,79 @@ class RecurrentDecoder(nn.Module):
     ):
         super().__init__()
         self.dim, self.input_feeding = dim, input_feeding
-        self.embedding = cast(Embedding, build(embedding, "embedding", vocabulary=vocabulary, frames=0, dim=dim))
-        site = {"dim": dim, "causal": False, "cross": True, "dropout": dropouts.attention}
-        self.cross = cast(Context, build(cross, "cross", **site))
+        self.embedding: Embedding = build(embedding, "embedding", vocabulary=vocabulary, frame_width=0, dim=dim)
+        self.cross: Context = build(cross, "cross", dim=dim, causal=False, cross=True, dropout=dropouts.attention)
         self.before = attend == "before" or not self.cross.attends
-        told = (self.cross.width if self.before else 0) + (dim if input_feeding else 0)
-        self.cell = cast(Cell, build(cell, "cell", inputs=dim + told, dim=dim, depth=depth, dropout=dropouts.residual))
+        inputs = dim + (self.cross.width if self.before else 0) + (dim if input_feeding else 0)
+        self.cell: Cell = build(cell, "cell", inputs=inputs, dim=dim, depth=depth, dropout=dropouts.residual)
         self.initial = linear(dim, depth * self.cell.state_vectors * dim)
-        self.readout = cast(Readout, build(readout, "readout", dim=dim, context=self.cross.width))
+        self.readout: Readout = build(readout, "readout", dim=dim, context=self.cross.width)
         self.dropout, self.drop_readout = Dropout(dropouts.embedding), Dropout(dropouts.residual)
 
-    def start(self, memory: Memory | None, rows: int) -> dict[str, Any]:
-        """Before the first token: s₀ = tanh(W summary) for every layer. Without a memory only `at_start` can begin."""
+    def start(self, memory: Memory | None, rows: int) -> RecurrentState:
+        """The state before the first token: tanh(W summary + b) for each layer. Without a memory the summary is zero,
+        and only the context `at_start` is possible."""
         if memory is None and self.cross.width:
-            raise SaccadeError('a recurrent decoder that reads no source needs model.decoder.cross = "at_start"')
+            raise SaccadeError('a recurrent decoder without an encoder needs model.decoder.cross = "at_start"')
         summary = self.initial.weight.new_zeros(rows, self.dim) if memory is None else memory.summary
-        state = {
+        state: RecurrentState = {
             "at": torch.zeros(rows, dtype=torch.long, device=summary.device),
             "cell": self.cell.initial_state(torch.tanh(self.initial(summary))),
             "memory": self.cross.start(memory, rows),
         }
-        return state | {"fed": torch.zeros_like(summary)} if self.input_feeding else state
+        if self.input_feeding:
+            state["fed"] = torch.zeros_like(summary)
+        return state
 
-    def step(self, tokens: Ids, state: dict[str, Any], keep: Keep | None = None) -> tuple[States, dict[str, Any]]:
-        """One token, a prefix, or the whole target: all rows advance together."""
+    def step(self, tokens: Ids, state: RecurrentState, keep: Keep | None = None) -> tuple[States, RecurrentState]:
+        """Process one token per row, a prefix or the whole target; all rows advance by the same number of tokens."""
         x, places = self.embedding(tokens, keep, state["at"])
         x = self.dropout(x)
-        waits = self.input_feeding or (self.before and self.cross.attends)
-        run = self._step_by_step if waits or tokens.shape[1] == 1 else self._at_once
-        hidden, after = run(x, places, state)
-        return self.drop_readout(hidden), after | {"at": state["at"] + tokens.shape[1]}
+        needs_previous_step = self.input_feeding or (self.before and self.cross.attends)
+        run = self._step_by_step if needs_previous_step or tokens.shape[1] == 1 else self._at_once
+        hidden, new_state = run(x, places, state)
+        return self.drop_readout(hidden), {**new_state, "at": state["at"] + tokens.shape[1]}
 
-    def _at_once(self, x: States, places: Places, state: dict[str, Any]) -> tuple[States, dict[str, Any]]:
+    def _at_once(self, x: States, places: Places, state: RecurrentState) -> tuple[States, RecurrentState]:
         if self.before:
             context, memory = self.cross(x, places, state["memory"])
             y, cell = self.cell.whole(torch.cat([x, context], -1), places, state["cell"])
         else:
             y, cell = self.cell.whole(x, places, state["cell"])
             context, memory = self.cross(y, places, state["memory"])
-        return self.readout(y, context, x), {"cell": cell, "memory": memory}
+        return self.readout(y, context, x), {**state, "cell": cell, "memory": memory}
 
-    def _step_by_step(self, x: States, places: Places, state: dict[str, Any]) -> tuple[States, dict[str, Any]]:
-        cell: CellState = state["cell"]
-        memory, fed = state["memory"], state.get("fed")
-        given = self.cell.input_gates(x).unbind(1)  # all words at once: a step has less to do
-        states, contexts, said = [], [], []
+    def _step_by_step(self, x: States, places: Places, state: RecurrentState) -> tuple[States, RecurrentState]:
+        cell, memory, fed = state["cell"], state["memory"], state.get("fed")
+        word_gates = self.cell.input_gates(x).unbind(1)  # of all words in one product
+        states, contexts, readouts = [], [], []
         context: Tensor = x[:, :0]
         for t in range(x.shape[1]):
             here = places.one(t)
             if self.before:
                 context, memory = self.cross(cell[-1][0][:, None], here, memory)
-            y, cell = self.cell.step(self._gates(given[t], context, fed), cell)
+            y, cell = self.cell.step(self._gates(word_gates[t], context, fed), cell)
             if not self.before:
                 context, memory = self.cross(y[:, None], here, memory)
             if self.input_feeding:
-                said.append(self.readout(y[:, None], context, x[:, t : t + 1]))
-                fed = self.drop_readout(said[-1][:, 0])
+                readouts.append(self.readout(y[:, None], context, x[:, t : t + 1]))
+                fed = self.drop_readout(readouts[-1][:, 0])
             else:
                 states.append(y)
                 contexts.append(context)
         hidden = (
-            torch.cat(said, 1)
+            torch.cat(readouts, 1)
             if self.input_feeding
             else self.readout(torch.stack(states, 1), torch.cat(contexts, 1), x)
         )
-        after = {"cell": cell, "memory": memory}
-        return hidden, after | {"fed": fed} if self.input_feeding else after
+        new_state: RecurrentState = {**state, "cell": cell, "memory": memory}
+        if fed is not None:
+            new_state["fed"] = fed
+        return hidden, new_state
 
-    def _gates(self, given: Float[Tensor, "B G"], context: Tensor, fed: Tensor | None) -> Float[Tensor, "B G"]:
-        """What the cell's whole input says: the word's part is known already."""
-        told = ([context[:, 0]] if self.before and self.cross.width else []) + ([fed] if fed is not None else [])
-        if not told:
-            return given
-        return given + self.cell.input_gates(told[0] if len(told) == 1 else torch.cat(told, -1), self.dim)
+    def _gates(self, word_gates: Float[Tensor, "B G"], context: Tensor, fed: Tensor | None) -> Float[Tensor, "B G"]:
+        """The contribution of the whole input [word; context; fed] to the gates, given that of the word."""
+        others = ([context[:, 0]] if self.before and self.cross.width else []) + ([fed] if fed is not None else [])
+        if not others:
+            return word_gates
+        return word_gates + self.cell.input_gates(others[0] if len(others) == 1 else torch.cat(others, -1), self.dim)

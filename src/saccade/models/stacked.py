@@ -1,7 +1,7 @@
-"""Encoders and decoders made of a stack of blocks. One class is both: an encoder is one long step from nothing."""
+"""Encoders and decoders made of a stack of blocks, such as the Transformer."""
 
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,26 +11,34 @@ from saccade.models.blocks import BlockSlot, Dropouts, Standard
 from saccade.models.stacks import Layer, PlainStack, Stack, StackSlot
 from saccade.parts.dropout import Dropout
 from saccade.parts.embeddings import Embedding, EmbeddingSlot, TokenEmbedding
+from saccade.parts.norms import Norm
 from saccade.parts.pools import Mean, Pool, PoolSlot
 from saccade.parts.positions import Position, PositionSlot, Sinusoidal
 from saccade.places import Memory
-from saccade.shapes import Ids, Keep, States
+from saccade.shapes import Ids, Int, Keep, States
+
+
+class StackedState(TypedDict):
+    """The state of a decoder: the position of each row's next token, and the state of the layers."""
+
+    at: Int[Tensor, "B"]
+    layers: Any
 
 
 class Stacked(nn.Module):
-    """Embedding and position, then layers, then a closing norm where the connections leave the stream bare.
+    """Embedding, position encoding, a stack of `depth` layers and, if they are pre-norm, a final norm.
 
-    As an encoder: `encode(values, keep) → Memory`. As a decoder (`causal`, and `reads` where there is a memory):
-    `start(memory | None, rows) → state`, `step(tokens, state) → (hidden, state)`.
+    As an encoder: `encode(values, keep) → Memory`. As a decoder (built with `causal`, and with `cross_attention` if
+    there is an encoder): `start(memory | None, rows) → state`, `step(tokens, state) → (hidden, state)`.
     """
 
     def __init__(
         self,
         dim: int,
         vocabulary: int = 0,
-        frames: int = 0,
+        frame_width: int = 0,
         causal: bool = False,
-        reads: bool = False,
+        cross_attention: bool = False,
         dropouts: Dropouts = Dropouts(),
         *,
         depth: Count = 6,
@@ -41,36 +49,37 @@ class Stacked(nn.Module):
         pool: PoolSlot = Mean,
     ):
         super().__init__()
-        self.embedding = cast(Embedding, build(embedding, "embedding", vocabulary=vocabulary, frames=frames, dim=dim))
-        self.position = cast(Position, build(position, "position", dim=dim))
-        self.dropout = Dropout(dropouts.embedding)
-        self.stack = cast(Stack, build(stack, "stack", dim=dim, depth=depth))
-        self.layers = nn.ModuleList(
-            build(block, "block", dim=dim, causal=causal, reads=reads, dropouts=dropouts)
-            for _ in range(self.stack.count(depth))
+        self.embedding: Embedding = build(
+            embedding, "embedding", vocabulary=vocabulary, frame_width=frame_width, dim=dim
         )
-        self.final_norm = cast(Layer, self.layers[0]).final_norm()
-        self.pool = cast(Pool, build(pool, "pool"))
+        self.position: Position = build(position, "position", dim=dim)
+        self.dropout = Dropout(dropouts.embedding)
+        self.stack: Stack = build(stack, "stack", dim=dim, depth=depth)
+        site = {"dim": dim, "causal": causal, "cross_attention": cross_attention, "dropouts": dropouts}
+        layers = [build(block, "block", **site) for _ in range(self.stack.layer_count(depth))]
+        self.layers = nn.ModuleList(cast(Iterable[nn.Module], layers))  # a Protocol cannot say that it is a module
+        self.final_norm: Norm = layers[0].final_norm()
+        self.pool: Pool = build(pool, "pool")
 
     @property
     def longest(self) -> int | None:
         return self.position.longest
 
     def encode(self, values: Tensor, keep: Keep | None) -> Memory:
-        """Read a whole sequence."""
+        """Encode whole sequences."""
         state = self.stack.start(self._layers, None, values.shape[0])
         x, places = self.embedding(values, keep)
         x, places, _ = self.stack(self._layers, self.dropout(self.position.embed(x, places)), places, state)
         x = self.final_norm(x)
         return Memory(x, places, self.pool(x, places))
 
-    def start(self, memory: Memory | None, rows: int) -> dict[str, Any]:
-        """Before the first token."""
+    def start(self, memory: Memory | None, rows: int) -> StackedState:
+        """The state before the first token."""
         at = torch.zeros(rows, dtype=torch.long, device=next(self.parameters()).device)
         return {"at": at, "layers": self.stack.start(self._layers, memory, rows)}
 
-    def step(self, tokens: Ids, state: dict[str, Any], keep: Keep | None = None) -> tuple[States, dict[str, Any]]:
-        """One token, a prefix, or the whole target: all rows advance together."""
+    def step(self, tokens: Ids, state: StackedState, keep: Keep | None = None) -> tuple[States, StackedState]:
+        """Process one token per row, a prefix or the whole target; all rows advance by the same number of tokens."""
         x, places = self.embedding(tokens, keep, state["at"])
         x = self.dropout(self.position.embed(x, places))
         x, _, layers = self.stack(self._layers, x, places, state["layers"])
@@ -78,4 +87,4 @@ class Stacked(nn.Module):
 
     @property
     def _layers(self) -> Sequence[Layer]:
-        return tuple(cast(Sequence[Layer], self.layers))
+        return tuple(cast(Iterable[Layer], self.layers))  # nn.ModuleList does not know the type of its elements

@@ -1,7 +1,7 @@
-"""Stacks: the order in which layers are visited. The layers belong to the encoder or decoder and are handed in,
-so a weight is called `encoder.layers.3.…` under every stack.
+"""Stacks: the order in which layers are applied.
 
-`count(depth)` says how many layers must exist; then the two verbs of a mixer. Only a stack may change the length.
+The layers belong to the encoder or decoder, which passes them to its stack; so a weight is called `encoder.layers.3.…`
+with every stack.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,22 +10,25 @@ from typing import Annotated, Any, Protocol
 from torch import nn
 
 from saccade.config import Slot
+from saccade.parts.norms import Norm
 from saccade.places import Memory, Places
 from saccade.shapes import States
 
 
 class Layer(Protocol):
-    """What a stack knows of a layer. `closing` makes the norm that ends a stack of such layers, or nothing."""
+    """The contract of a layer: that of a mixer, plus `final_norm`, which builds the norm at the end of a stack of such
+    layers (the identity if they need none)."""
 
-    def final_norm(self) -> nn.Module: ...
+    def final_norm(self) -> Norm: ...
     def start(self, memory: Memory | None, rows: int) -> Any: ...
     def __call__(self, x: States, places: Places, state: Any) -> tuple[States, Any]: ...
 
 
 class Stack(Protocol):
-    """The contract of a stack."""
+    """The contract of a stack. `layer_count(depth)`: how many layers must be built for this depth. `start` and the call
+    are those of a mixer, but the call may change the sequence length, so it also returns the places."""
 
-    def count(self, depth: int) -> int: ...
+    def layer_count(self, depth: int) -> int: ...
     def start(self, layers: Sequence[Layer], memory: Memory | None, rows: int) -> Any: ...
     def __call__(
         self, layers: Sequence[Layer], x: States, places: Places, state: Any
@@ -33,9 +36,9 @@ class Stack(Protocol):
 
 
 class PlainStack(nn.Module):
-    """Each layer once, from the bottom to the top."""
+    """Each layer once, from the first to the last."""
 
-    def count(self, depth: int) -> int:
+    def layer_count(self, depth: int) -> int:
         return depth
 
     def start(self, layers: Sequence[Layer], memory: Memory | None, rows: int) -> tuple[Any, ...]:
@@ -44,13 +47,13 @@ class PlainStack(nn.Module):
     def forward(
         self, layers: Sequence[Layer], x: States, places: Places, state: tuple[Any, ...]
     ) -> tuple[States, Places, tuple[Any, ...]]:
-        after = []
-        for layer, before in zip(layers, state, strict=True):
-            x, now = layer(x, places, before)
-            after.append(now)
-        return x, places, tuple(after)
+        new_state = []
+        for layer, layer_state in zip(layers, state, strict=True):
+            x, new_layer_state = layer(x, places, layer_state)
+            new_state.append(new_layer_state)
+        return x, places, tuple(new_state)
 
 
-STACKS: dict[str, Callable[..., nn.Module]] = {"plain": PlainStack}
+STACKS: dict[str, Callable[..., Stack]] = {"plain": PlainStack}
 
-StackSlot = Annotated[Callable[..., nn.Module], Slot(STACKS)]
+StackSlot = Annotated[Callable[..., Stack], Slot(STACKS)]

@@ -1,1 +1,1 @@
-"""Optimizers and schedules, by name."""
+"""Optimizers and learning-rate schedules by name."""

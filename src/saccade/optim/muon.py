@@ -1,55 +1,67 @@
-"""Muon: the step of a matrix is its momentum with all singular values brought to one (Jordan et al. 2024)."""
+"""Muon: each weight matrix is updated with its momentum, orthogonalized (Jordan et al. 2024)."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any
+from typing import overload
 
 import torch
 from torch import Tensor, nn
 
-# A quintic after Newton and Schulz, steep at zero: so many rounds of it bring singular values to between 0.7 and 1.2.
-NEWTON_SCHULZ_STEPS, LINEAR, CUBIC, QUINTIC = 5, 3.4445, -4.7750, 2.0315
-UPDATE_RMS = 0.2  # of an entry of a step, as Adam's are: one rate serves both (Liu et al. 2025)
+# The quintic Newton-Schulz iteration of Jordan et al.: its slope at zero is steep, so five steps bring singular values
+# to between 0.7 and 1.2.
+NEWTON_SCHULZ_STEPS = 5
+NEWTON_SCHULZ_COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of x, x³ and x⁵
+UPDATE_RMS = 0.2  # of the entries of an update, as with Adam, so both can use the same learning rate (Liu et al. 2025)
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices; `rest` has all other parameters. Both are one to whoever sets rates and keeps memories."""
+    """Muon for `matrices`, together with the optimizer `rest` of all other parameters.
+
+    The parameter groups and the state of both are joined, so learning rates are set and the state is saved as for a
+    single optimizer.
+    """
 
     def __init__(
         self, matrices: list[nn.Parameter], rest: torch.optim.Optimizer, *, momentum: float, weight_decay: float
     ):
         super().__init__([{"params": matrices}], {"lr": 0.001, "momentum": momentum, "weight_decay": weight_decay})
-        self.own, self.rest = self.param_groups[0], rest
+        self.group, self.rest = self.param_groups[0], rest
         self.param_groups += rest.param_groups
         rest.state = self.state
 
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        cost = closure() if closure else None
-        for matrices in of_one_shape(self.own["params"]):
-            self._step(matrices)
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        loss = closure() if closure else None
+        for matrices in grouped_by_shape(self.group["params"]):
+            self._update(matrices)
         self.rest.step()
-        return cost
+        return loss
 
-    def _step(self, matrices: list[nn.Parameter]) -> None:
-        rate, decay = self.own["lr"], self.own["weight_decay"]
-        steps = orthogonal(torch.stack([self._ahead(p) for p in matrices]))
-        for matrix, step in zip(matrices, steps, strict=True):
-            matrix.mul_(1 - rate * decay).add_(step, alpha=-rate * UPDATE_RMS * max(step.shape) ** 0.5)
+    def _update(self, matrices: list[nn.Parameter]) -> None:
+        """Update matrices of the same shape."""
+        rate, decay = self.group["lr"], self.group["weight_decay"]
+        updates = orthogonalized(torch.stack([self._nesterov_momentum(matrix) for matrix in matrices]))
+        for matrix, update in zip(matrices, updates, strict=True):
+            matrix.mul_(1 - rate * decay).add_(update, alpha=-rate * UPDATE_RMS * max(update.shape) ** 0.5)
 
-    def _ahead(self, matrix: nn.Parameter) -> Tensor:
-        """The momentum, with the newest gradient once more, as Nesterov looks ahead."""
+    def _nesterov_momentum(self, matrix: nn.Parameter) -> Tensor:
+        """Update the momentum of a matrix and return Nesterov's version of it, which adds the new gradient once
+        more."""
         assert matrix.grad is not None
-        memory = self.state[matrix]
-        if not memory:
-            memory["momentum"] = torch.zeros_like(matrix)
-        memory["momentum"].lerp_(matrix.grad, 1 - self.own["momentum"])
-        return matrix.grad.lerp(memory["momentum"], self.own["momentum"])
+        state = self.state[matrix]
+        if not state:
+            state["momentum"] = torch.zeros_like(matrix)
+        state["momentum"].lerp_(matrix.grad, 1 - self.group["momentum"])
+        return matrix.grad.lerp(state["momentum"], self.group["momentum"])
 
 
-def of_one_shape(matrices: Iterable[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
-    """Those that have a gradient; what is of one shape together, so that one call multiplies them all."""
+def grouped_by_shape(matrices: Iterable[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
+    """The matrices that have a gradient, in groups of the same shape: each group is one batched product."""
     groups: defaultdict[torch.Size, list[nn.Parameter]] = defaultdict(list)
     for matrix in matrices:
         if matrix.grad is not None:
@@ -57,20 +69,23 @@ def of_one_shape(matrices: Iterable[nn.Parameter]) -> Iterable[list[nn.Parameter
     return groups.values()
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
-    """About the nearest matrices whose rows, or columns if those are fewer, are orthonormal. (n, rows, columns)."""
+def orthogonalized(matrices: Tensor) -> Tensor:
+    """Approximately the nearest matrices with orthonormal rows (or columns, if there are fewer columns than rows).
+    Shape [n, rows, columns]."""
     x = matrices.to(compute_dtype(matrices.device.type))
     tall = x.shape[-2] > x.shape[-1]
-    x = x.mT if tall else x  # the smaller square
+    x = x.mT if tall else x  # so that x @ x.mT is the smaller of the two Gram matrices
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    linear, cubic, quintic = NEWTON_SCHULZ_COEFFICIENTS
     for _ in range(NEWTON_SCHULZ_STEPS):
-        square = x @ x.mT
-        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=CUBIC, alpha=QUINTIC), x, beta=LINEAR)
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=cubic, alpha=quintic), x, beta=linear)
     return (x.mT if tall else x).to(matrices.dtype)
 
 
 @cache
 def compute_dtype(device: str) -> torch.dtype:
-    """bfloat16 where it is fast: singular values need only be about one."""
-    able = device != "cpu" or any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16"))
-    return torch.bfloat16 if able else torch.float32
+    """bfloat16 if the device multiplies it fast: the singular values need to be only approximately one."""
+    cpu_instructions = ("avx512_bf16", "amx_bf16")
+    fast = device != "cpu" or any(torch.cpu.get_capabilities().get(name) for name in cpu_instructions)
+    return torch.bfloat16 if fast else torch.float32

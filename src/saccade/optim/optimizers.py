@@ -1,5 +1,4 @@
-"""Optimizers: a model in, a torch optimizer for all its weights out. Its tensors by parameter name are saved with the
-run."""
+"""Optimizers: model → torch optimizer of all its weights. Checkpoints hold the optimizer's state by parameter name."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -19,7 +18,8 @@ def adamw(
     eps: Positive = 1e-9,
     weight_decay: NotNegative = 0.0,
 ) -> torch.optim.Optimizer:
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019). Vectors (biases, norms) do not decay."""
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019). Weight decay applies to matrices, not to biases and
+    norms."""
     return _adamw(list(model.parameters()), betas, eps, weight_decay)
 
 
@@ -31,12 +31,12 @@ def muon(
     eps: Positive = 1e-9,
     weight_decay: NotNegative = 0.0,
 ) -> torch.optim.Optimizer:
-    """Muon (Jordan et al. 2024) for linear maps between hidden states, AdamW for words, head, norms and biases."""
-    matrices = _hidden_maps(model)
-    if any(hasattr(matrix, "device_mesh") for matrix in matrices):  # DTensors: importing their class takes a second
-        raise BuildError('muon needs whole matrices; give train.ranks = "replicated", or take adamw')
-    taken = {id(matrix) for matrix in matrices}
-    rest = _adamw([p for p in model.parameters() if id(p) not in taken], betas, eps, weight_decay)
+    """Muon (Jordan et al. 2024) for the matrices of linear layers, AdamW for embeddings, head, norms and biases."""
+    matrices = _linear_weights(model)
+    if any(hasattr(matrix, "device_mesh") for matrix in matrices):  # a DTensor; importing its class takes a second
+        raise BuildError('muon needs whole matrices, but they are sharded; use train.ranks = "replicated", or adamw')
+    matrix_ids = {id(matrix) for matrix in matrices}
+    rest = _adamw([p for p in model.parameters() if id(p) not in matrix_ids], betas, eps, weight_decay)
     return Muon(matrices, rest, momentum=momentum, weight_decay=weight_decay)
 
 
@@ -48,13 +48,14 @@ def _adamw(
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW([g for g in groups if g["params"]], betas=betas, eps=eps, fused=True)
-    # torch 2.13 does not count a fused step as a change, and whoever keeps copies of weights asks for that
+    # a fused step of torch 2.13 does not increase the parameters' version counters, but the fused decoder, which keeps
+    # copies of the weights, relies on them
     optimizer.register_step_post_hook(lambda *_: torch.autograd.graph.increment_version(parameters))
     return optimizer
 
 
-def _hidden_maps(model: nn.Module) -> list[nn.Parameter]:
-    """The matrices of linear layers. Not the head's: what it maps to are words, each with a row of its own."""
+def _linear_weights(model: nn.Module) -> list[nn.Parameter]:
+    """The weight matrices of linear layers, without the head's: its rows are independent vectors, one per token."""
     layers = (part for name, part in model.named_modules() if not name.startswith("head."))
     linear = {id(part.weight) for part in layers if isinstance(part, nn.Linear)}
     return [p for p in model.parameters() if id(p) in linear]

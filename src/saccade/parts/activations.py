@@ -1,4 +1,4 @@
-"""Non-linearities, by name."""
+"""Activation functions by name."""
 
 from collections.abc import Callable
 from typing import Literal

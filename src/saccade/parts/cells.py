@@ -1,17 +1,18 @@
-"""Cells: recurrent nets. Torch's fused implementations run whole sequences; `step` takes one step in Python.
+"""Cells: recurrent nets. torch's fused kernels run whole sequences; `step` computes one step with plain operations.
 
-A cell of `depth` layers is built over `inputs` numbers a step and has `dim` outputs: with `bidirectional` half of them
-read from right to left. Its state is a tuple over layers of tuples of tensors [B D], so that search can select rows.
+A cell has `depth` layers, reads inputs of width `inputs` and has outputs of width `dim`; if it is bidirectional, half
+of the outputs come from a net that runs from right to left. The state is a tuple over layers of tuples of tensors
+[B D], so that search can select its rows.
 
-- `whole(x, places, state | None) → (y, state)`: packed where there is padding, so that padding changes nothing.
-- `from_input(x) → g`: what the input says to the first layer, for many steps at once (`x` may be a part of the input's
-  columns, from `first`).
-- `step(g, state) → (y, state)`: one step of all layers.
-- `begin(h) → state`: from one vector [B depth·parts·D].
+- `whole(x, places, state | None) → (y, state)`: a whole sequence. Padded rows are packed, so padding has no influence.
+- `input_gates(x, first) → gates`: the input's contribution to the gates of the first layer, for any number of steps at
+  once. `x` may be only some columns of the input, from column `first` on; the contributions of all columns add up.
+- `step(gates, state) → (y, state)`: one step of all layers.
+- `initial_state(start) → state`: the state from one vector per row [B depth·state_vectors·D].
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +30,8 @@ Vectors = Float[Tensor, "B W"]
 
 
 class Cell(Protocol):
-    """The contract of a cell. `parts`: how many vectors make the state of a layer."""
+    """The contract of a cell. `state_vectors`: how many vectors make up the state of a layer. `backward_width`: how
+    many of the output's columns come from the net that runs from right to left (the last ones)."""
 
     state_vectors: int
     backward_width: int
@@ -38,24 +40,25 @@ class Cell(Protocol):
         self, x: Float[Tensor, "B T I"], places: Places, state: CellState | None = None
     ) -> tuple[States, CellState]: ...
     def input_gates(self, x: Float[Tensor, "*n I"], first: int = 0) -> Float[Tensor, "*n G"]: ...
-    def step(self, given: Float[Tensor, "B G"], state: CellState) -> tuple[Vectors, CellState]: ...
+    def step(self, gates: Float[Tensor, "B G"], state: CellState) -> tuple[Vectors, CellState]: ...
     def initial_state(self, start: Float[Tensor, "B n"]) -> CellState: ...
 
 
-RNN_WEIGHT_NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # torch's names of a layer's, less its number
+RNN_WEIGHT_NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")  # torch's names, without the layer's suffix
+# one layer, one step: (input's contribution to the gates, state, weight_hh, bias_hh) → state
 CellStep = Callable[[Tensor, tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, ...]]
 
 
 class RecurrentNet(nn.Module):
-    """A net of torch, and how a layer of it takes a step: `point(what its input says, state, weight_hh, bias_hh)`."""
+    """A recurrent net of torch, with `cell_step` to compute one step of one of its layers."""
 
-    def __init__(self, net: nn.RNNBase, point: CellStep, state_vectors: int):
+    def __init__(self, net: nn.RNNBase, cell_step: CellStep, state_vectors: int):
         super().__init__()
-        _begin(net)
-        self.net, self.point, self.state_vectors = net, point, state_vectors
+        _init_weights(net)
+        self.net, self.cell_step, self.state_vectors = net, cell_step, state_vectors
         self.dropout = Dropout(net.dropout)
         self.backward_width = net.hidden_size if net.bidirectional else 0
-        self.names = [[f"{name}_l{layer}" for name in RNN_WEIGHT_NAMES] for layer in range(net.num_layers)]
+        self.weight_names = [[f"{name}_l{layer}" for name in RNN_WEIGHT_NAMES] for layer in range(net.num_layers)]
 
     def whole(
         self, x: Float[Tensor, "B T I"], places: Places, state: CellState | None = None
@@ -64,7 +67,7 @@ class RecurrentNet(nn.Module):
         if not places.padded:
             y, last = self.net(x, stacked)
             return y, self._unstacked(last)
-        lengths = places.keep.sum(1).clamp(min=1).cpu()  # a row of nothing still needs a step
+        lengths = places.keep.sum(1).clamp(min=1).cpu()  # torch cannot pack a row of length 0
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         y, last = self.net(packed, stacked)
         y, _ = pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
@@ -75,33 +78,36 @@ class RecurrentNet(nn.Module):
         return tuple(tuple(vectors[i : i + self.state_vectors]) for i in range(0, len(vectors), self.state_vectors))
 
     def input_gates(self, x: Float[Tensor, "*n I"], first: int = 0) -> Float[Tensor, "*n G"]:
-        weight, _, bias, _ = self._layer(0)
+        weight, _, bias, _ = self._weights(0)
         return F.linear(x, weight[:, first : first + x.shape[-1]], None if first else bias)
 
-    def step(self, given: Float[Tensor, "B G"], state: CellState) -> tuple[Vectors, CellState]:
+    def step(self, gates: Float[Tensor, "B G"], state: CellState) -> tuple[Vectors, CellState]:
         after: list[tuple[Tensor, ...]] = []
-        for number, before in enumerate(state):
-            weight_ih, weight_hh, bias_ih, bias_hh = self._layer(number)
-            if number:
-                given = F.linear(self.dropout(after[-1][0]), weight_ih, bias_ih)
-            after.append(self.point(given, before, weight_hh, bias_hh))
+        for layer, before in enumerate(state):
+            weight_ih, weight_hh, bias_ih, bias_hh = self._weights(layer)
+            if layer:
+                gates = F.linear(self.dropout(after[-1][0]), weight_ih, bias_ih)
+            after.append(self.cell_step(gates, before, weight_hh, bias_hh))
         return after[-1][0], tuple(after)
 
-    def _layer(self, number: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        # by the names themselves: at each step of a search, get_parameter's checks cost more than an addition
-        return tuple(getattr(self.net, name) for name in self.names[number])  # type: ignore[return-value]
+    def _weights(self, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        # getattr and not get_parameter: in each step of a search the checks of get_parameter cost more than an addition
+        weight_ih, weight_hh, bias_ih, bias_hh = (getattr(self.net, name) for name in self.weight_names[layer])
+        return weight_ih, weight_hh, bias_ih, bias_hh
 
     def _stacked(self, state: CellState) -> Tensor | tuple[Tensor, ...]:
-        parts = tuple(torch.stack([layer[part] for layer in state]) for part in range(self.state_vectors))
-        return parts[0] if self.state_vectors == 1 else parts
+        """Our state as torch's: one tensor [layers B D] per state vector."""
+        vectors = tuple(torch.stack([layer[i] for layer in state]) for i in range(self.state_vectors))
+        return vectors[0] if self.state_vectors == 1 else vectors
 
     def _unstacked(self, last: Tensor | tuple[Tensor, ...]) -> CellState:
-        parts = (last,) if isinstance(last, Tensor) else last
-        return tuple(zip(*(part.unbind(0) for part in parts), strict=True))
+        vectors = (last,) if isinstance(last, Tensor) else last
+        return tuple(zip(*(vector.unbind(0) for vector in vectors), strict=True))
 
 
-def _begin(net: nn.RNNBase) -> None:
-    """Recurrent matrices begin as rotations, which neither shrink nor stretch (Saxe, McClelland & Ganguli 2014)."""
+def _init_weights(net: nn.RNNBase) -> None:
+    """Orthogonal recurrent matrices, which neither shrink nor stretch the state (Saxe, McClelland & Ganguli 2014),
+    Xavier-uniform input matrices and zero biases, each gate by itself."""
     for name, weight in net.named_parameters():
         for gate in weight.detach().split(net.hidden_size):
             if "weight_hh" in name:
@@ -112,62 +118,66 @@ def _begin(net: nn.RNNBase) -> None:
                 nn.init.zeros_(gate)
 
 
-def _sizes(inputs: int, dim: int, depth: int, bidirectional: bool, dropout: float) -> dict[str, Any]:
-    """The words of torch."""
+_Net = TypeVar("_Net", bound=nn.RNNBase)
+
+
+def _net(net: Callable[..., _Net], inputs: int, dim: int, depth: int, bidirectional: bool, dropout: float) -> _Net:
+    """A net of torch with outputs of width `dim`."""
     if bidirectional and dim % 2:
-        raise BuildError(f"half of the width {dim} reads backwards, and {dim} is odd", ("bidirectional",))
-    return {
-        "input_size": inputs,
-        "hidden_size": dim // 2 if bidirectional else dim,
-        "num_layers": depth,
-        "batch_first": True,
-        "bidirectional": bidirectional,
-        "dropout": dropout if depth > 1 else 0.0,  # it falls between layers
-    }
+        raise BuildError(f"each direction gets half of the width, but the width {dim} is odd", ("bidirectional",))
+    return net(
+        input_size=inputs,
+        hidden_size=dim // 2 if bidirectional else dim,
+        num_layers=depth,
+        batch_first=True,
+        bidirectional=bidirectional,
+        dropout=dropout if depth > 1 else 0.0,  # torch applies it between layers and warns if there is only one
+    )
 
 
 def tanh(inputs: int, dim: int, depth: int = 1, bidirectional: bool = False, dropout: float = 0.0) -> RecurrentNet:
     """h' = tanh(W x + U h + b) (Elman 1990)."""
-    return RecurrentNet(nn.RNN(**_sizes(inputs, dim, depth, bidirectional, dropout)), _tanh_point, state_vectors=1)
+    return RecurrentNet(_net(nn.RNN, inputs, dim, depth, bidirectional, dropout), _tanh_step, state_vectors=1)
 
 
 def gru(inputs: int, dim: int, depth: int = 1, bidirectional: bool = False, dropout: float = 0.0) -> RecurrentNet:
-    """r, z = σ(W x + U h + b); n = tanh(W x + b + r ⊙ (U h + b)); h' = (1 − z) ⊙ n + z ⊙ h (Cho et al. 2014, as torch
-    has it)."""
-    return RecurrentNet(nn.GRU(**_sizes(inputs, dim, depth, bidirectional, dropout)), _gru_point, state_vectors=1)
+    """r, z = σ(W x + U h + b); n = tanh(W x + b + r ⊙ (U h + b)); h' = (1 − z) ⊙ n + z ⊙ h (Cho et al. 2014, in torch's
+    version)."""
+    return RecurrentNet(_net(nn.GRU, inputs, dim, depth, bidirectional, dropout), _gru_step, state_vectors=1)
 
 
 def lstm(inputs: int, dim: int, depth: int = 1, bidirectional: bool = False, dropout: float = 0.0) -> RecurrentNet:
     """i, f, o = σ(W x + U h + b); g = tanh(W x + U h + b); c' = f ⊙ c + i ⊙ g; h' = o ⊙ tanh(c') (Hochreiter &
-    Schmidhuber 1997; Gers, Schmidhuber & Cummins 2000). The forget gate begins open (Józefowicz et al. 2015)."""
-    net = nn.LSTM(**_sizes(inputs, dim, depth, bidirectional, dropout))
-    cell = RecurrentNet(net, _lstm_point, state_vectors=2)
+    Schmidhuber 1997; Gers, Schmidhuber & Cummins 2000). The forget gate's bias is initialized to 1 (Józefowicz et al.
+    2015)."""
+    net = _net(nn.LSTM, inputs, dim, depth, bidirectional, dropout)
+    cell = RecurrentNet(net, _lstm_step, state_vectors=2)
     for name, weight in net.named_parameters():
         if name.startswith("bias_ih"):
             weight.detach()[net.hidden_size : 2 * net.hidden_size] = 1.0
     return cell
 
 
-def _tanh_point(given: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
-    return (torch.tanh(given + F.linear(state[0], weight, bias)),)
+def _tanh_step(gates: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+    return (torch.tanh(gates + F.linear(state[0], weight, bias)),)
 
 
-def _gru_point(given: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+def _gru_step(gates: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
     (h,) = state
     width = h.shape[-1]
-    own = F.linear(h, weight, bias)
-    gates = torch.sigmoid(given[:, : 2 * width] + own[:, : 2 * width])
-    new = torch.tanh(torch.addcmul(given[:, 2 * width :], gates[:, :width], own[:, 2 * width :]))
-    return (torch.lerp(new, h, gates[:, width:]),)
+    state_gates = F.linear(h, weight, bias)
+    reset_update = torch.sigmoid(gates[:, : 2 * width] + state_gates[:, : 2 * width])
+    new = torch.tanh(torch.addcmul(gates[:, 2 * width :], reset_update[:, :width], state_gates[:, 2 * width :]))
+    return (torch.lerp(new, h, reset_update[:, width:]),)
 
 
-def _lstm_point(given: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+def _lstm_step(gates: Tensor, state: tuple[Tensor, ...], weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
     h, c = state
-    i, f, g, o = (given + F.linear(h, weight, bias)).chunk(4, -1)
+    i, f, g, o = (gates + F.linear(h, weight, bias)).chunk(4, -1)
     c = torch.addcmul(torch.sigmoid(f) * c, torch.sigmoid(i), torch.tanh(g))
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
-CELLS: dict[str, Callable[..., nn.Module]] = {"gru": gru, "lstm": lstm, "tanh": tanh}
+CELLS: dict[str, Callable[..., Cell]] = {"gru": gru, "lstm": lstm, "tanh": tanh}
 
-CellSlot = Annotated[Callable[..., nn.Module], Slot(CELLS)]
+CellSlot = Annotated[Callable[..., Cell], Slot(CELLS)]

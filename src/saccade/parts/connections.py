@@ -1,4 +1,4 @@
-"""Connections: how a sublayer is joined to the stream that passes it. (x, sublayer) → x."""
+"""Connections: the residual connection around a sublayer, with its norm and dropout. (x, sublayer) → x."""
 
 from collections.abc import Callable
 from typing import Annotated, Protocol
@@ -7,26 +7,29 @@ from torch import Tensor, nn
 
 from saccade.config import Slot, build
 from saccade.parts.dropout import Dropout
-from saccade.parts.norms import LayerNorm
+from saccade.parts.norms import LayerNorm, Norm
 from saccade.shapes import States
 
 
 class Connection(Protocol):
-    """`closes`: the stream leaves a stack of these unnormalised, so the stack ends with a norm."""
+    """The contract of a connection.
 
-    needs_final_norm: bool
+    `needs_final_norm`: the output of a stack of these connections is not normalized, so the stack ends with a norm.
+    """
 
+    @property
+    def needs_final_norm(self) -> bool: ...
     def __call__(self, x: States, sublayer: Callable[[Tensor], Tensor]) -> States: ...
 
 
 class PostNorm(nn.Module):
-    """x → norm(x + f(x)), the original Transformer (Vaswani et al. 2017)."""
+    """y = norm(x + dropout(f(x))), as in the original Transformer (Vaswani et al. 2017)."""
 
     needs_final_norm = False
 
-    def __init__(self, dim: int, norm: Callable[..., nn.Module] = LayerNorm, dropout: float = 0.0):
+    def __init__(self, dim: int, norm: Callable[..., Norm] = LayerNorm, dropout: float = 0.0):
         super().__init__()
-        self.norm = build(norm, "norm", dim=dim)
+        self.norm: Norm = build(norm, "norm", dim=dim)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: States, sublayer: Callable[[Tensor], Tensor]) -> States:
@@ -34,19 +37,20 @@ class PostNorm(nn.Module):
 
 
 class PreNorm(nn.Module):
-    """x → x + f(norm(x)): gradients have a free way down (Xiong et al. 2020, arXiv:2002.04745)."""
+    """y = x + dropout(f(norm(x))): the identity path carries gradients past every norm, so deep stacks train without a
+    long warm-up (Xiong et al. 2020, arXiv:2002.04745). The stack needs a final norm."""
 
     needs_final_norm = True
 
-    def __init__(self, dim: int, norm: Callable[..., nn.Module] = LayerNorm, dropout: float = 0.0):
+    def __init__(self, dim: int, norm: Callable[..., Norm] = LayerNorm, dropout: float = 0.0):
         super().__init__()
-        self.norm = build(norm, "norm", dim=dim)
+        self.norm: Norm = build(norm, "norm", dim=dim)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: States, sublayer: Callable[[Tensor], Tensor]) -> States:
         return self.dropout.added(x, sublayer(self.norm(x)))
 
 
-CONNECTIONS: dict[str, Callable[..., nn.Module]] = {"pre": PreNorm, "post": PostNorm}
+CONNECTIONS: dict[str, Callable[..., Connection]] = {"pre": PreNorm, "post": PostNorm}
 
-ConnectionSlot = Annotated[Callable[..., nn.Module], Slot(CONNECTIONS)]
+ConnectionSlot = Annotated[Callable[..., Connection], Slot(CONNECTIONS)]

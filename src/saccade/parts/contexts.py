@@ -1,5 +1,8 @@
-"""Contexts: what a recurrent decoder is told of the source at each step. The verbs of a mixer, and `width`: how many
-numbers it tells. An attention is one of them; the others are how it was done before there was attention."""
+"""Contexts: the source information that a recurrent decoder receives at each step.
+
+A context has the methods of a mixer, plus `attends` and `width`. Attention (`unprojected`, `multi_head`) is one kind of
+context; the others are those of the models that came before attention.
+"""
 
 from collections.abc import Callable
 from typing import Annotated, Any, Protocol
@@ -8,23 +11,30 @@ import torch
 from torch import Tensor, nn
 
 from saccade.config import Slot
+from saccade.errors import SaccadeError
 from saccade.parts.mixers import MultiHead, Unprojected
 from saccade.places import Memory, PerSentence, Places
 from saccade.shapes import Float, States
 
 
 class Context(Protocol):
-    """The contract of a context. `looks`: what it tells depends on who asks, so it must be asked at every step."""
+    """The contract of a context.
 
-    attends: bool
-    width: int
+    `attends`: the context depends on the query `x`, so the decoder must compute it anew at every step.
+    `width`: the size C of the context, which may be 0.
+    """
 
+    @property
+    def attends(self) -> bool: ...
+    @property
+    def width(self) -> int: ...
     def start(self, memory: Memory | None, rows: int) -> Any: ...
     def __call__(self, x: States, places: Places, state: Any) -> tuple[Float[Tensor, "B T C"], Any]: ...
 
 
 class AtStart(nn.Module):
-    """Nothing: the decoder starts from the source's summary and is left alone (Sutskever, Vinyals & Le 2014)."""
+    """No context [B T 0]: the source reaches the decoder only through its initial state (Sutskever, Vinyals & Le
+    2014)."""
 
     attends = False
     width = 0
@@ -37,7 +47,7 @@ class AtStart(nn.Module):
 
 
 class EveryStep(nn.Module):
-    """The same summary of the source at every step (Cho et al. 2014)."""
+    """The source's summary vector [B D], the same at every step (Cho et al. 2014)."""
 
     attends = False
 
@@ -45,21 +55,23 @@ class EveryStep(nn.Module):
         super().__init__()
         self.width = dim
 
-    def start(self, memory: Memory, rows: int) -> PerSentence:
+    def start(self, memory: Memory | None, rows: int) -> PerSentence:
+        if memory is None:
+            raise SaccadeError('the context "every_step" needs an encoder; use "at_start" without one')
         return PerSentence(memory.summary)
 
     def forward(self, x: States, places: Places, state: PerSentence) -> tuple[States, PerSentence]:
         summary: Tensor = state.value
         beam = x.shape[0] // summary.shape[0]
-        each = summary if beam == 1 else torch.repeat_interleave(summary, beam, 0)
-        return each[:, None].expand(-1, x.shape[1], -1), state
+        per_hypothesis = summary if beam == 1 else torch.repeat_interleave(summary, beam, 0)
+        return per_hypothesis[:, None].expand(-1, x.shape[1], -1), state
 
 
-CONTEXTS: dict[str, Callable[..., nn.Module]] = {
+CONTEXTS: dict[str, Callable[..., Context]] = {
     "unprojected": Unprojected,
     "multi_head": MultiHead,
     "every_step": EveryStep,
     "at_start": AtStart,
 }
 
-ContextSlot = Annotated[Callable[..., nn.Module], Slot(CONTEXTS)]
+ContextSlot = Annotated[Callable[..., Context], Slot(CONTEXTS)]

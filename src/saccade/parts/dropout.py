@@ -1,4 +1,4 @@
-"""Dropout (Srivastava et al. 2014) with a mask that is cheap to draw."""
+"""Dropout (Srivastava et al. 2014) with a mask that is cheap to generate."""
 
 import torch
 from torch import Tensor, nn
@@ -7,19 +7,20 @@ from saccade.errors import BuildError
 
 
 class Dropout(nn.Module):
-    """Zero each number with probability `rate` while training, and scale the rest so that the mean stays.
+    """y = x · mask / (1 − rate) in training, y = x in evaluation (Srivastava et al. 2014).
 
-    Drawing a float for each number costs more than all else in a small model, so the mask is drawn as random
-    bytes, eight from one 64-bit word. The rate is therefore rounded to 256ths, and the scale is that of the
+    In a small model a random float per element would cost more than the rest of the layer. The mask is therefore drawn
+    as random bytes, eight from one 64-bit integer. This rounds the rate to a multiple of 1/256; the scale uses the
     rounded rate.
     """
 
     def __init__(self, rate: float):
         super().__init__()
         self.threshold = round(rate * 256)
-        self.generator: torch.Generator | None = None  # who draws, where several draw at once; None: torch's own
+        # set where replicas run in threads, so that each draws its own sequence; None: torch's global generator
+        self.generator: torch.Generator | None = None
         if not 0 <= self.threshold < 256:
-            raise BuildError(f"a dropout rate is from 0 to 255/256, got {rate}")
+            raise BuildError(f"a dropout rate must be between 0 and 255/256, got {rate}")
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self._mask(x) if self._drops else x

@@ -1,4 +1,4 @@
-"""Embeddings: what is read becomes vectors and places. Turned round, a table serves a tied head."""
+"""Embeddings: input values (token ids or frames of numbers) → vectors and their Places."""
 
 import math
 from collections.abc import Callable
@@ -15,9 +15,12 @@ from saccade.shapes import Float, Ids, Int, Keep, States
 
 
 class Embedding(Protocol):
-    """The contract: values and what of them is real → vectors and places; `turned` for a tied head.
+    """The contract of an embedding: (values, padding mask, start position of each row) → (vectors, places).
 
-    Of its wiring one is not zero: `vocabulary` where ids are read, `frames` (numbers a frame) where numbers are."""
+    It is built with either `vocabulary` (the input is token ids) or `frame_width` (the input is frames of so many
+    numbers); the other one is 0. `tied_weight(hidden)` returns (hidden, weight) for a head that shares the table:
+    logits = hidden @ weight.T.
+    """
 
     def __call__(self, values: Tensor, keep: Keep | None, start: Tensor | None = None) -> tuple[States, Places]: ...
 
@@ -25,7 +28,7 @@ class Embedding(Protocol):
 
 
 class TokenEmbedding(nn.Module):
-    """A table of one vector a token, times √D (Vaswani et al. 2017, §3.4)."""
+    """x = √D · E[id], one learned vector per token (Vaswani et al. 2017, §3.4); `scaled = false` leaves out √D."""
 
     def __init__(self, vocabulary: int, dim: int, *, scaled: bool = True):
         super().__init__()
@@ -42,17 +45,17 @@ class TokenEmbedding(nn.Module):
 
 
 class SeriesEmbedding(nn.Module):
-    """Frames of numbers: x = W [f₋ₖ … f … f₊ₖ] + b, where `width` = 2k + 1 neighbouring frames are seen at each place.
-    Beyond the ends there is zero."""
+    """x_t = W [f_{t−k} … f_{t+k}] + b for frames of numbers [B T F]: a linear map (a convolution over time) of
+    `width` = 2k + 1 neighboring frames. Padding and frames beyond the ends count as zero."""
 
-    def __init__(self, frames: int, dim: int, *, width: Count = 1):
+    def __init__(self, frame_width: int, dim: int, *, width: Count = 1):
         super().__init__()
-        if not frames:
+        if not frame_width:
             raise BuildError('"series" reads frames of numbers, but this data is text; use "tokens"')
         if width % 2 == 0:
-            raise BuildError(f"width = {width} has no middle; use an odd number")
+            raise BuildError(f"width = {width} has no middle frame; use an odd number")
         self.width = width
-        self.projection = linear(frames * width, dim)
+        self.projection = linear(frame_width * width, dim)
 
     def forward(
         self, values: Float[Tensor, "B T F"], keep: Keep | None, start: Int[Tensor, "B"] | None = None
@@ -61,13 +64,13 @@ class SeriesEmbedding(nn.Module):
         if keep is not None:
             values = values * keep[..., None]
         reach = self.width // 2
-        seen = F.pad(values, (0, 0, reach, reach)).unfold(1, self.width, 1).flatten(2)
-        return self.projection(seen), Places.of(values, keep, start)
+        windows = F.pad(values, (0, 0, reach, reach)).unfold(1, self.width, 1).flatten(2)
+        return self.projection(windows), Places.of(values, keep, start)
 
     def tied_weight(self, hidden: Float[Tensor, "*n D"]) -> tuple[Tensor, Tensor]:
-        raise BuildError('"series" has no table that a head could share; set model.head = "linear"')
+        raise BuildError('"series" has no embedding table that a head could share; set model.head = "linear"')
 
 
-EMBEDDINGS: dict[str, Callable[..., nn.Module]] = {"tokens": TokenEmbedding, "series": SeriesEmbedding}
+EMBEDDINGS: dict[str, Callable[..., Embedding]] = {"tokens": TokenEmbedding, "series": SeriesEmbedding}
 
-EmbeddingSlot = Annotated[Callable[..., nn.Module], Slot(EMBEDDINGS)]
+EmbeddingSlot = Annotated[Callable[..., Embedding], Slot(EMBEDDINGS)]

@@ -1,8 +1,9 @@
-"""Products of many rows with a matrix, by whichever of torch's libraries is the faster on this CPU.
+"""Linear layers by whichever of torch's two libraries is faster on this CPU.
 
-torch multiplies 32-bit floats with MKL, which takes only the narrower instructions of AMD's processors. oneDNN, which
-comes with torch too, takes those of AVX-512: twice as fast. But it makes a program for every number of rows that it
-meets, in a millisecond or more, and keeps a thousand of them. So rows are padded with zeros to a few numbers.
+torch multiplies 32-bit matrices with MKL, which uses only the narrower instructions (AVX2) on AMD processors. oneDNN,
+which is also part of torch, uses AVX-512 there and is twice as fast. But oneDNN compiles a kernel for each number of
+rows that it meets, which takes a millisecond or more, and caches a thousand of them. The rows are therefore padded with
+zeros, so that only few different numbers of rows occur.
 """
 
 from functools import cache
@@ -14,56 +15,61 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-MIN_ONEDNN_ROWS, MIN_ONEDNN_MULTIPLICATIONS = 16, 1 << 21  # fewer are not worth asking oneDNN
+# smaller products gain nothing from oneDNN
+MIN_ONEDNN_ROWS, MIN_ONEDNN_MULTIPLICATIONS = 16, 1 << 21
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x Wᵀ + b, as F.linear gives it; but where oneDNN multiplies, gradients cannot be differentiated once more."""
-    if not _worth_it(x, weight):
+    """x @ weight.T + bias, as F.linear. Where oneDNN computes it, there are no second derivatives."""
+    if not _uses_onednn(x, weight):
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-        y: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[assignment]
+        y: Tensor = _OneDnnLinear.apply(rows, weight, bias)
     else:
-        y = matmul(padded(rows), weight, bias)[: len(rows)]
+        y = linear_no_grad(pad_rows(rows), weight, bias)[: len(rows)]
     return y.view(*x.shape[:-1], len(weight))
 
 
 class FastLinear(nn.Linear):
-    """nn.Linear, with such products."""
+    """nn.Linear that computes with `linear` of this module."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (torch's name)
         return linear(input, self.weight, self.bias)
 
 
-def matmul(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x Wᵀ + b for rows that are `padded`, without gradients."""
-    if _worth_it(x, weight):
+def linear_no_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weight.T + bias without autograd. The rows of x should come from `pad_rows`."""
+    if _uses_onednn(x, weight):
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return F.linear(x, weight, bias)
 
 
-def padded(rows: Tensor) -> Tensor:
-    """With rows of zeros below, if there are too many numbers of rows for the library to know."""
-    missing = rounded(len(rows)) - len(rows) if prefers_onednn() else 0
+def pad_rows(rows: Tensor) -> Tensor:
+    """Append rows of zeros up to `padded_count`, if this CPU uses oneDNN."""
+    missing = padded_count(len(rows)) - len(rows) if prefers_onednn() else 0
     return F.pad(rows, (0, 0, 0, missing)) if missing else rows
 
 
-def rounded(rows: int) -> int:
-    """Up to the next of eight numbers from each power of two to the next, but a multiple of 16."""
+def padded_count(rows: int) -> int:
+    """Round up to a multiple of 16, and to at most eight different values between two powers of two."""
     step = max(16, 1 << max(0, rows.bit_length() - 4))
     return -(-rows // step) * step
 
 
 @cache
 def prefers_onednn() -> bool:
-    """Whether this is an AMD processor with AVX-512, and this torch has the product."""
-    known = hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.cpu.get_capabilities().get("avx512_f", False)
-    facts = Path("/proc/cpuinfo")
-    return bool(known) and facts.exists() and "AuthenticAMD" in facts.read_text(encoding="utf-8", errors="replace")
+    """Whether this is an AMD processor with AVX-512 and this torch has the oneDNN operator."""
+    supported = hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.cpu.get_capabilities().get("avx512_f", False)
+    cpu_info = Path("/proc/cpuinfo")
+    return (
+        bool(supported)
+        and cpu_info.exists()
+        and "AuthenticAMD" in cpu_info.read_text(encoding="utf-8", errors="replace")
+    )
 
 
-def _worth_it(x: Tensor, weight: Tensor) -> bool:
+def _uses_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
         prefers_onednn()
         and x.dtype is weight.dtype is torch.float32
@@ -74,20 +80,25 @@ def _worth_it(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-class _Linear(torch.autograd.Function):
-    """The rows are padded again on the way back, rather than kept twice."""
+class _OneDnnLinear(torch.autograd.Function):
+    """x @ weight.T + bias with gradients. The backward pass pads the rows again instead of saving the padded copy."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(rows, weight)
-        return matmul(padded(rows), weight, bias)[: len(rows)]
+        return linear_no_grad(pad_rows(rows), weight, bias)[: len(rows)]
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[reportIncompatibleMethodOverride]
-        rows, weight = ctx.saved_tensors
-        wanted = ctx.needs_input_grad
-        d_y = padded(grads[0])
-        d_rows = matmul(d_y, weight.t())[: len(rows)] if wanted[0] else None
-        d_weight = matmul(d_y.t(), padded(rows).t()) if wanted[1] else None
-        return d_rows, d_weight, d_y.sum(0) if wanted[2] else None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _linear_gradients(ctx, *grads)
+
+
+@once_differentiable
+def _linear_gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of rows, weight and bias, each only if it is needed."""
+    rows, weight = ctx.saved_tensors
+    needs_rows, needs_weight, needs_bias = ctx.needs_input_grad
+    d_y = pad_rows(grads[0])
+    d_rows = linear_no_grad(d_y, weight.t())[: len(rows)] if needs_rows else None
+    d_weight = linear_no_grad(d_y.t(), pad_rows(rows).t()) if needs_weight else None
+    return d_rows, d_weight, d_y.sum(0) if needs_bias else None

@@ -1,7 +1,7 @@
-"""Feed-forwards: the same map at every place. (x, keep) → x, where keep tells real places from padding."""
+"""Feed-forwards: the same map at every position. (x, keep) → x, where `keep` is the padding mask."""
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from torch import nn
 
@@ -12,8 +12,14 @@ from saccade.parts.inits import linear
 from saccade.shapes import Keep, States
 
 
+class FeedForward(Protocol):
+    """The contract of a feed-forward. Positions do not mix; `keep` lets a part ignore padding."""
+
+    def __call__(self, x: States, keep: Keep) -> States: ...
+
+
 class PlainFeedForward(nn.Module):
-    """y = W₂ f(W₁ x + b₁) + b₂ at each place (Vaswani et al. 2017, §3.3)."""
+    """y = W₂ dropout(f(W₁ x + b₁)) + b₂ with `inner` hidden units and the activation f (Vaswani et al. 2017, §3.3)."""
 
     def __init__(self, dim: int, dropout: float = 0.0, *, inner: Count = 2048, activation: Activation = "relu"):
         super().__init__()
@@ -25,6 +31,6 @@ class PlainFeedForward(nn.Module):
         return self.down(self.dropout(self.activation(self.up(x))))
 
 
-FEED_FORWARDS: dict[str, Callable[..., nn.Module]] = {"plain": PlainFeedForward}
+FEED_FORWARDS: dict[str, Callable[..., FeedForward]] = {"plain": PlainFeedForward}
 
-FeedForwardSlot = Annotated[Callable[..., nn.Module], Slot(FEED_FORWARDS)]
+FeedForwardSlot = Annotated[Callable[..., FeedForward], Slot(FEED_FORWARDS)]

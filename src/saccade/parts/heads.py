@@ -1,8 +1,4 @@
-"""Heads: from hidden states to a distribution over the vocabulary.
-
-`log_probs(hidden)` for search; `loss(hidden[n D], target[n], smoothing) → (sum to differentiate, each row's cost)`.
-The loss is a sum, which only the training loop divides, and never holds all n × V logits.
-"""
+"""Heads: hidden states → log-probabilities over the vocabulary, and the cross-entropy loss."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -14,19 +10,24 @@ from torch.autograd.function import once_differentiable
 from saccade.config import Slot
 from saccade.errors import BuildError
 from saccade.parts import fast_linear
-from saccade.parts.fast_linear import matmul, padded
+from saccade.parts.fast_linear import linear_no_grad, pad_rows
 from saccade.parts.inits import linear
 from saccade.shapes import Float, Int
 
-LOGIT_CHUNK_ROWS = 256  # rows of logits held at a time: 8 MB for 8,000 words, which stays near the cores
-MIN_PROBABILITY = 1e-30
+LOGIT_CHUNK_ROWS = 256  # rows of logits computed at a time: 8 MB for 8,000 tokens, which stays in the CPU's cache
+MIN_PROBABILITY = 1e-30  # below this, log p is computed from the logits and not from p
 
-Factors = tuple[Tensor, Tensor, Tensor | None]  # logits: the first, times the second turned round, plus the third
+Factors = tuple[Tensor, Tensor, Tensor | None]  # (hidden, weight, bias): logits = hidden @ weight.T + bias
 
 
 class Head(Protocol):
-    """The contract of a head. With `agreement`, neighbouring rows are two answers to one question: added is that much
-    of the distance between them, (KL(p‖q) + KL(q‖p)) / 2 (R-Drop: Liang et al. 2021)."""
+    """The contract of a head.
+
+    `log_probs(hidden)` is for search. `loss(hidden, target, smoothing, r_drop)` returns the loss to differentiate,
+    summed over the n rows (only the training loop divides it), and the cross-entropy of each row without smoothing.
+    It never holds all n × V logits. With `r_drop` > 0, rows 2i and 2i + 1 are two passes over the same token, and
+    r_drop · (KL(p‖q) + KL(q‖p)) / 2 of each such pair is added to the loss (R-Drop: Liang et al. 2021).
+    """
 
     def log_probs(self, hidden: Float[Tensor, "*n D"]) -> Float[Tensor, "*n V"]: ...
 
@@ -36,12 +37,13 @@ class Head(Protocol):
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
-    """Σ (1 − s)·(−log p(target)) + s·mean over V of (−log p), for p = softmax(hidden · weightᵀ + bias), and what rows
-    that should agree are apart.
+    """Σ (1 − s)·(−log p(target)) + s·mean over V of (−log p), for p = softmax(hidden @ weight.T + bias), plus r_drop
+    times the symmetric KL divergence of each pair of rows.
 
-    The gradient is folded into hidden and weight while a chunk of logits is hot. Each pass over the logits costs as
-    much as a third of a product, so there is one, the softmax: what smoothing needs of them, their mean and the same
-    gradient for every word, is linear, and comes from the mean of the weights.
+    The forward pass computes the gradients of hidden, weight and bias chunk by chunk, while a chunk of logits is in the
+    cache. Each pass over the logits costs as much as a third of a matrix product, so there is only one, the softmax.
+    Label smoothing needs the mean of the logits and adds the same gradient to every token; both are linear and are
+    computed from the mean of the weights.
     """
 
     @staticmethod
@@ -53,98 +55,108 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         target: Tensor,
         smoothing: float,
         r_drop: float,
-        learns: bool,
+        needs_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
         d_hidden = torch.empty_like(hidden)
-        d_turned = hidden.new_zeros(weight.shape[::-1]) if learns else None  # of the weight turned round
-        d_bias = torch.zeros_like(bias) if learns and bias is not None else None
+        d_weight_t = hidden.new_zeros(weight.shape[::-1]) if needs_gradient else None  # of weight.T
+        d_bias = torch.zeros_like(bias) if needs_gradient and bias is not None else None
         mean_weight, mean_bias = weight.mean(0), 0.0 if bias is None else bias.mean()
-        found: list[_Costs] = []
+        chunks: list[_RowCosts] = []
         for h, t, dh in zip(
             hidden.split(LOGIT_CHUNK_ROWS),
             target.split(LOGIT_CHUNK_ROWS),
             d_hidden.split(LOGIT_CHUNK_ROWS),
             strict=True,
         ):
-            h, n = padded(h), len(t)
-            costs, p = _costs(h, weight, bias, t, r_drop)
-            found.append(costs)
-            if d_turned is None:
+            h, n = pad_rows(h), len(t)
+            chunk, d_logits = _chunk_costs(h, weight, bias, t, r_drop)
+            chunks.append(chunk)
+            if d_weight_t is None:
                 continue
-            p.scatter_add_(1, t[:, None], p.new_full((n, 1), smoothing - 1))
-            dh.copy_(matmul(p, weight.t())[:n])
-            d_turned += matmul(h.t(), p.t())  # where h is padding it is zero
+            d_logits.scatter_add_(1, t[:, None], d_logits.new_full((n, 1), smoothing - 1))
+            dh.copy_(linear_no_grad(d_logits, weight.t())[:n])
+            d_weight_t += linear_no_grad(h.t(), d_logits.t())  # padding rows of h are zero and add nothing
             if d_bias is not None:
-                d_bias += p[:n].sum(0)
-        costs = _Costs(*map(torch.cat, zip(*found, strict=True))) if found else _Costs(*hidden.new_zeros(3, 0))
-        d_weight = d_turned.t().contiguous() if d_turned is not None else None
-        if learns and smoothing:
-            share = smoothing / weight.shape[0]
+                d_bias += d_logits[:n].sum(0)
+        costs = _RowCosts(*map(torch.cat, zip(*chunks, strict=True))) if chunks else _RowCosts(*hidden.new_zeros(3, 0))
+        d_weight = d_weight_t.t().contiguous() if d_weight_t is not None else None
+        if needs_gradient and smoothing:
+            per_token = smoothing / weight.shape[0]
             d_hidden -= smoothing * mean_weight
-            d_weight = d_weight.sub_(share * hidden.sum(0)) if d_weight is not None else None
-            d_bias = d_bias.sub_(share * hidden.shape[0]) if d_bias is not None else None
+            d_weight = d_weight.sub_(per_token * hidden.sum(0)) if d_weight is not None else None
+            d_bias = d_bias.sub_(per_token * hidden.shape[0]) if d_bias is not None else None
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
-        ctx.mark_non_differentiable(costs.each)
-        smooth = (costs.log_total - (hidden @ mean_weight + mean_bias)).sum()
-        total = (1 - smoothing) * costs.each.sum() + smoothing * smooth + r_drop * costs.apart.sum()
-        return total, costs.each
+        ctx.mark_non_differentiable(costs.cross_entropy)
+        uniform = (costs.log_partition - (hidden @ mean_weight + mean_bias)).sum()
+        total = (1 - smoothing) * costs.cross_entropy.sum() + smoothing * uniform + r_drop * costs.divergence.sum()
+        return total, costs.cross_entropy
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[reportIncompatibleMethodOverride]
-        d_hidden, d_weight, d_bias = (None if d is None else d * grads[0] for d in ctx.saved_tensors)
-        return d_hidden, d_weight, d_bias, None, None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _scaled_gradients(ctx, *grads)
 
 
-class _Costs(NamedTuple):
-    """Of each row: −log p of its target, the logarithm of the sum its softmax divides by; and of each two rows that
-    should agree, how far they are apart."""
-
-    each: Float[Tensor, "n"]
-    log_total: Float[Tensor, "n"]
-    apart: Float[Tensor, "m"]
+@once_differentiable
+def _scaled_gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients that the forward pass computed, times the incoming one; one entry per argument of `forward`."""
+    d_hidden, d_weight, d_bias = (None if d is None else d * grads[0] for d in ctx.saved_tensors)
+    return d_hidden, d_weight, d_bias, None, None, None, None
 
 
-def _costs(hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, r_drop: float) -> tuple[_Costs, Tensor]:
-    """And the gradient of the costs for the logits, but for what targets add to it: without agreement that is p."""
-    logits, n = matmul(hidden, weight, bias), len(target)
-    gold = logits[:n].gather(1, target[:, None])[:, 0]
-    between = logits[:n:2] - logits[1:n:2] if r_drop else None
+class _RowCosts(NamedTuple):
+    """The costs of rows. `log_partition` is logsumexp(logits); `divergence` has one entry per pair of rows and is empty
+    without R-Drop."""
+
+    cross_entropy: Float[Tensor, "n"]
+    log_partition: Float[Tensor, "n"]
+    divergence: Float[Tensor, "m"]
+
+
+def _chunk_costs(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, r_drop: float
+) -> tuple[_RowCosts, Tensor]:
+    """The costs of a chunk, and the gradient of its logits without the part that the targets add. Without R-Drop that
+    gradient is softmax(logits)."""
+    logits, n = linear_no_grad(hidden, weight, bias), len(target)
+    target_logit = logits[:n].gather(1, target[:, None])[:, 0]
+    log_ratio = logits[:n:2] - logits[1:n:2] if r_drop else None
     p = torch.softmax(logits, 1, out=logits)
-    chance = p[:n].gather(1, target[:, None])[:, 0]
-    each = -chance.log()
-    if bool((chance < MIN_PROBABILITY).any()):  # too near to zero to take its logarithm
-        rows = (chance < MIN_PROBABILITY).nonzero()[:, 0]
-        again = hidden[rows] @ weight.T
-        each[rows] = (again if bias is None else again + bias).logsumexp(1) - gold[rows]
-    log_total = gold + each
-    if between is None:
-        return _Costs(each, log_total, each.new_zeros(0)), p
-    between -= (log_total[::2] - log_total[1::2])[:, None]
-    return _Costs(each, log_total, _symmetric_kl(p[:n:2], p[1:n:2], between, r_drop)), p
+    target_prob = p[:n].gather(1, target[:, None])[:, 0]
+    cross_entropy = -target_prob.log()
+    if bool((target_prob < MIN_PROBABILITY).any()):
+        rows = (target_prob < MIN_PROBABILITY).nonzero()[:, 0]
+        row_logits = hidden[rows] @ weight.T  # `logits` was overwritten by the softmax
+        row_logits = row_logits if bias is None else row_logits + bias
+        cross_entropy[rows] = row_logits.logsumexp(1) - target_logit[rows]
+    log_partition = target_logit + cross_entropy
+    if log_ratio is None:
+        return _RowCosts(cross_entropy, log_partition, cross_entropy.new_zeros(0)), p
+    log_ratio -= (log_partition[::2] - log_partition[1::2])[:, None]
+    return _RowCosts(cross_entropy, log_partition, _symmetric_kl(p[:n:2], p[1:n:2], log_ratio, r_drop)), p
 
 
-def _symmetric_kl(p: Tensor, q: Tensor, between: Tensor, much: float) -> Tensor:
-    """(KL(p‖q) + KL(q‖p)) / 2 of each row, where `between` is log p − log q. Its gradient for the logits, so `much`, is
-    added to p and q in place: that of p is (p (log p − log q − KL(p‖q)) + p − q) / 2."""
-    here, there = p * between, q * between
-    from_p, from_q = here.sum(1, keepdim=True), -there.sum(1, keepdim=True)
-    old_p, half = p.clone(), much / 2
-    p.mul_(1 + half * (1 - from_p)).add_(here, alpha=half).sub_(q, alpha=half)
-    q.mul_(1 + half * (1 - from_q)).sub_(there, alpha=half).sub_(old_p, alpha=half)
-    return (from_p + from_q)[:, 0] / 2
+def _symmetric_kl(p: Tensor, q: Tensor, log_ratio: Tensor, scale: float) -> Tensor:
+    """(KL(p‖q) + KL(q‖p)) / 2 of each row, where `log_ratio` is log p − log q. Adds `scale` times its gradient with
+    respect to the logits to p and q in place; that of p's logits is (p (log p − log q − KL(p‖q)) + p − q) / 2."""
+    p_terms, q_terms = p * log_ratio, q * log_ratio
+    kl_pq, kl_qp = p_terms.sum(1, keepdim=True), -q_terms.sum(1, keepdim=True)
+    old_p, half = p.clone(), scale / 2
+    p.mul_(1 + half * (1 - kl_pq)).add_(p_terms, alpha=half).sub_(q, alpha=half)
+    q.mul_(1 + half * (1 - kl_qp)).sub_(q_terms, alpha=half).sub_(old_p, alpha=half)
+    return (kl_pq + kl_qp)[:, 0] / 2
 
 
 def cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float, r_drop: float
 ) -> tuple[Tensor, Tensor]:
-    learns = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
-    total, each = ChunkedCrossEntropy.apply(hidden, weight, bias, target, smoothing, r_drop, learns)  # type: ignore[misc]
-    return total, each
+    """The loss of `Head.loss` for logits = hidden @ weight.T + bias; gradients are computed only if needed."""
+    needs_gradient = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
+    total, row_costs = ChunkedCrossEntropy.apply(hidden, weight, bias, target, smoothing, r_drop, needs_gradient)
+    return total, row_costs
 
 
 class LinearHead(nn.Module):
-    """log p = log softmax(W h + b), with a table of its own."""
+    """log p = log softmax(W h + b), with its own weight matrix W."""
 
     def __init__(self, vocabulary: int, dim: int, *, bias: bool = True):
         super().__init__()
@@ -163,8 +175,8 @@ class LinearHead(nn.Module):
 
 
 class TiedHead(nn.Module):
-    """log p = log softmax(E h): the decoder's embedding turned round (Press & Wolf 2017). It owns no weights, unless a
-    `bias` is added to E h."""
+    """log p = log softmax(E h + b), where E is the decoder's embedding table (weight tying: Press & Wolf 2017). Its
+    only own weight is the vector b, and only with `bias = true`."""
 
     def __init__(
         self,
@@ -175,7 +187,7 @@ class TiedHead(nn.Module):
     ):
         super().__init__()
         if tied_weight is None:
-            raise BuildError('"tied" shares the table of a decoder, and this task has none; use "linear"')
+            raise BuildError('"tied" shares the embedding table of a decoder, but this task has none; use "linear"')
         self.tied_weight = tied_weight
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
 
@@ -191,6 +203,6 @@ class TiedHead(nn.Module):
         return cross_entropy(*self.factors(hidden), target, smoothing, r_drop)
 
 
-HEADS: dict[str, Callable[..., nn.Module]] = {"tied": TiedHead, "linear": LinearHead}
+HEADS: dict[str, Callable[..., Head]] = {"tied": TiedHead, "linear": LinearHead}
 
-HeadSlot = Annotated[Callable[..., nn.Module], Slot(HEADS)]
+HeadSlot = Annotated[Callable[..., Head], Slot(HEADS)]

@@ -1,4 +1,4 @@
-"""How weights begin."""
+"""Layers and parameters with their initialization."""
 
 import math
 
@@ -9,7 +9,7 @@ from saccade.parts.fast_linear import FastLinear
 
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
-    """A linear map that keeps the variance both ways (Glorot & Bengio 2010), with a bias of zero."""
+    """A linear layer with Xavier-uniform weights (Glorot & Bengio 2010) and zero bias."""
     layer = FastLinear(inputs, outputs, bias=bias)
     nn.init.xavier_uniform_(layer.weight)
     if bias:
@@ -18,14 +18,14 @@ def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
 
 
 def table(rows: int, dim: int) -> nn.Embedding:
-    """An embedding table whose rows have length one on average, so that tied logits start small."""
+    """An embedding table of N(0, 1/dim) entries: rows have length about 1, so tied logits start small."""
     embedding = nn.Embedding(rows, dim)
     nn.init.normal_(embedding.weight, std=dim**-0.5)
     return embedding
 
 
 def per_head(heads: int, inputs: int, outputs: int) -> nn.Parameter:
-    """A matrix for each head, x @ weight, that keeps the variance both ways."""
+    """One Xavier-uniform matrix per head [heads, inputs, outputs], used as x @ weight."""
     weight = nn.Parameter(torch.empty(heads, inputs, outputs))
     bound = math.sqrt(6 / (inputs + outputs))
     nn.init.uniform_(weight, -bound, bound)

@@ -1,4 +1,5 @@
-"""Picks: from scores to weights. A soft normalizer lets the fused kernel do both."""
+"""Normalizers: attention scores [B H T S] → attention weights. With `softmax` the fused attention kernel can compute
+scores, weights and output in one call."""
 
 import math
 from collections.abc import Callable
@@ -14,67 +15,76 @@ from saccade.shapes import AttentionMask, Bool, Float, Scores
 
 
 class Normalizer(Protocol):
-    """The contract of a normalizer. `is_softmax`: the fused kernel may compute it. `queries` are for notes."""
+    """The contract of a normalizer. Masked keys get weight 0, and a query whose keys are all masked gets only zeros.
 
-    is_softmax: bool
+    `is_softmax`: the weights are softmax(scores), so the fused kernel may compute them. `queries` is used for notes.
+    """
 
+    @property
+    def is_softmax(self) -> bool: ...
     def __call__(self, scores: Scores, keep: AttentionMask | None, queries: Places | None = None) -> Scores: ...
 
 
 class SampledPart(Protocol):
-    """A part that chooses by lot while training. `settle` turns what it noted as `wager` [B H T 2] and what followed
-    each choice (`cost` [B T], of `count` [B T] tokens) into a loss, a sum over the real places."""
+    """A part that samples in training and is trained by REINFORCE. It records a note of the kind `sampled`; its
+    `policy_loss` turns this note into a loss.
+
+    `sampled` [B H T 2] holds the log-probability and the entropy of each action. `cost` [B T] is the cross-entropy of
+    all tokens that the action could influence, and `count` [B T] the number of these tokens. Returns a sum over all
+    positions that `keep` marks as real.
+    """
 
     def policy_loss(
-        self, wager: Tensor, cost: Float[Tensor, "B T"], count: Float[Tensor, "B T"], keep: Bool[Tensor, "B T"]
+        self, sampled: Tensor, cost: Float[Tensor, "B T"], count: Float[Tensor, "B T"], keep: Bool[Tensor, "B T"]
     ) -> Tensor: ...
 
 
 def masked_scores(scores: Scores, keep: AttentionMask | None) -> Scores:
-    """The one place where a mask becomes −∞."""
+    """Replace masked scores by −∞."""
     return scores if keep is None else scores.masked_fill(~keep, -math.inf)
 
 
-def _only_seen(weights: Scores, keep: AttentionMask | None) -> Scores:
-    return weights if keep is None else weights.masked_fill(~keep, 0.0)  # a softmax of nothing is NaN
+def _zero_masked(weights: Scores, keep: AttentionMask | None) -> Scores:
+    return weights if keep is None else weights.masked_fill(~keep, 0.0)  # the softmax of only −∞ is NaN
 
 
 class Softmax(nn.Module):
-    """weights = softmax(scores). A row that may look at nothing gives zeros."""
+    """weights = softmax(scores)."""
 
     is_softmax = True
 
     def forward(self, scores: Scores, keep: AttentionMask | None, queries: Places | None = None) -> Scores:
-        return _only_seen(torch.softmax(masked_scores(scores, keep), -1), keep)
+        return _zero_masked(torch.softmax(masked_scores(scores, keep), -1), keep)
 
 
 class Sparsemax(nn.Module):
-    """weights = sparsemax(scores), the nearest point of the simplex: it can give exactly zero, so a query may look at
-    a few places only (Martins & Astudillo 2016)."""
+    """weights = sparsemax(scores), the Euclidean projection onto the probability simplex: many weights are exactly zero
+    (Martins & Astudillo 2016)."""
 
     is_softmax = False
 
     def forward(self, scores: Scores, keep: AttentionMask | None, queries: Places | None = None) -> Scores:
-        # the best score becomes 0, so that sums stay exact; what is hidden is too low to matter, and no −∞, whose
-        # cumulative sum would be NaN
+        # The maximum is shifted to 0, so that the sums stay exact for large scores. A score of −2 is never in the
+        # support; −∞ would make the cumulative sum NaN.
         top = masked_scores(scores.detach(), keep).amax(-1, keepdim=True).nan_to_num(neginf=0.0)
-        seen = scores - top if keep is None else torch.where(keep, scores - top, -2.0)
-        ordered = seen.sort(-1, descending=True).values
-        rank = torch.arange(1, seen.shape[-1] + 1, device=seen.device, dtype=seen.dtype)
-        above = ordered.cumsum(-1) - 1
-        size = (rank * ordered > above).sum(-1, keepdim=True).clamp(min=1)  # of the support
-        threshold = above.gather(-1, size - 1) / size
-        return _only_seen(torch.relu(seen - threshold), keep)
+        shifted = scores - top if keep is None else torch.where(keep, scores - top, -2.0)
+        ordered = shifted.sort(-1, descending=True).values
+        rank = torch.arange(1, shifted.shape[-1] + 1, device=shifted.device, dtype=shifted.dtype)
+        excess = ordered.cumsum(-1) - 1
+        support_size = (rank * ordered > excess).sum(-1, keepdim=True).clamp(min=1)
+        threshold = excess.gather(-1, support_size - 1) / support_size
+        return _zero_masked(torch.relu(shifted - threshold), keep)
 
 
 class Hard(Part):
-    """One place by lot while training, drawn from softmax(scores); the likeliest place in use (Xu et al. 2015, §4.1).
+    """Weight 1 for a single key: sampled from softmax(scores) in training, the most likely one in evaluation ("hard"
+    attention, Xu et al. 2015, §4.1).
 
-    A choice cannot be differentiated, so it is a wager, settled by what it led to (REINFORCE, Williams 1992): the loss
-    (cost − baseline) · log p(choice), with `cost` that of all tokens that the choice could change (−log p of each,
-    without smoothing and without what other parts cost). The baseline is a moving mean (`memory`) of the cost a token;
-    it shifts no gradient on average and quiets them all. `entropy` pays for staying undecided, so that a choice is not
-    made too early.
+    Sampling has no gradient, so the scores are trained by REINFORCE (Williams 1992) with the loss
+    reward · (cost − baseline · count) · log p(sampled key) − entropy · H(p). `cost` is the cross-entropy (without label
+    smoothing and auxiliary losses) of the `count` tokens that the sampled key could influence. The baseline is a moving
+    average of the cost per token with decay `baseline_decay`; it does not change the expected gradient but reduces its
+    variance. `entropy` weights an entropy bonus, which keeps the distribution from collapsing too early.
     """
 
     is_softmax = False
@@ -88,42 +98,43 @@ class Hard(Part):
         self.register_buffer("baseline_ready", torch.zeros(()))
 
     def forward(self, scores: Scores, keep: AttentionMask | None, queries: Places | None = None) -> Scores:
-        p = _only_seen(torch.softmax(masked_scores(scores, keep), -1), keep)
+        p = _zero_masked(torch.softmax(masked_scores(scores, keep), -1), keep)
         chosen = self.sample(p.detach()) if self.training else p.argmax(-1, keepdim=True)
         if queries is not None and self.has_listener("sampled"):
             tiny = torch.finfo(p.dtype).tiny
             log_p = p.clamp(min=tiny).log()
-            wager = [log_p.gather(-1, chosen)[..., 0], -(p * log_p).sum(-1)]
-            self.note("sampled", torch.stack(wager, -1), queries)
+            log_p_and_entropy = [log_p.gather(-1, chosen)[..., 0], -(p * log_p).sum(-1)]
+            self.note("sampled", torch.stack(log_p_and_entropy, -1), queries)
         weights = torch.zeros_like(p).scatter_(-1, chosen, 1.0)
-        return _only_seen(weights, keep)
+        return _zero_masked(weights, keep)
 
     def sample(self, p: Scores) -> Tensor:
-        """One place [B H T 1] of each row, with the probabilities p. A row of zeros gives any."""
-        dice = torch.rand(*p.shape[:-1], 1, device=p.device, dtype=p.dtype)
-        reached = p.cumsum(-1) > dice * p.sum(-1, keepdim=True)
+        """One key index per query [B H T 1], drawn with the probabilities p. For a row of zeros it is arbitrary."""
+        uniform = torch.rand(*p.shape[:-1], 1, device=p.device, dtype=p.dtype)
+        reached = p.cumsum(-1) > uniform * p.sum(-1, keepdim=True)
         return reached.int().argmax(-1, keepdim=True)
 
     def policy_loss(
-        self, wager: Tensor, cost: Float[Tensor, "B T"], count: Float[Tensor, "B T"], keep: Bool[Tensor, "B T"]
+        self, sampled: Tensor, cost: Float[Tensor, "B T"], count: Float[Tensor, "B T"], keep: Bool[Tensor, "B T"]
     ) -> Tensor:
-        """Σ (cost − baseline · count) · log p − entropy, over real places and heads."""
-        log_p, entropy = wager.unbind(-1)
+        """Σ reward · (cost − baseline · count) · log p − entropy · H over heads and positions that are not padding.
+        Updates the baseline."""
+        log_p, entropy = sampled.unbind(-1)
         advantage = ((cost - self.baseline * count) * self.reward).detach()
         loss = (advantage[:, None] * log_p - self.entropy * entropy) * keep[:, None]
-        self._remember(cost[keep], count[keep])
+        self._update_baseline(cost[keep], count[keep])
         return loss.sum()
 
-    def _remember(self, cost: Tensor, count: Tensor) -> None:
+    def _update_baseline(self, cost: Tensor, count: Tensor) -> None:
         tokens = count.sum()
         if not tokens:
             return
-        with torch.no_grad():  # the first mean counts in full: a baseline of zero would be far off
-            share = torch.where(self.baseline_ready > 0, 1 - self.baseline_decay, 1.0)
-            self.baseline.lerp_(cost.detach().sum() / tokens, share)
+        with torch.no_grad():  # the first mean replaces the initial 0, which would be far off
+            weight = torch.where(self.baseline_ready > 0, 1 - self.baseline_decay, 1.0)
+            self.baseline.lerp_(cost.detach().sum() / tokens, weight)
             self.baseline_ready.fill_(1.0)
 
 
-NORMALIZERS: dict[str, Callable[..., nn.Module]] = {"softmax": Softmax, "hard": Hard, "sparsemax": Sparsemax}
+NORMALIZERS: dict[str, Callable[..., Normalizer]] = {"softmax": Softmax, "hard": Hard, "sparsemax": Sparsemax}
 
-NormalizerSlot = Annotated[Callable[..., nn.Module], Slot(NORMALIZERS)]
+NormalizerSlot = Annotated[Callable[..., Normalizer], Slot(NORMALIZERS)]

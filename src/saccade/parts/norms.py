@@ -1,11 +1,18 @@
-"""Norms: x → x. A new norm is a class here and a line in the table."""
+"""Norms: x → x. To add one, write a class here and list it in NORMS."""
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from saccade.config import Positive, Slot
+from saccade.shapes import Float
+
+
+class Norm(Protocol):
+    """The contract of a norm: it maps each vector of the last axis by itself."""
+
+    def __call__(self, x: Float[Tensor, "*n D"]) -> Float[Tensor, "*n D"]: ...
 
 
 class LayerNorm(nn.LayerNorm):
@@ -15,6 +22,6 @@ class LayerNorm(nn.LayerNorm):
         super().__init__(dim, eps=eps)
 
 
-NORMS: dict[str, Callable[..., nn.Module]] = {"layer": LayerNorm}
+NORMS: dict[str, Callable[..., Norm]] = {"layer": LayerNorm}
 
-NormSlot = Annotated[Callable[..., nn.Module], Slot(NORMS)]
+NormSlot = Annotated[Callable[..., Norm], Slot(NORMS)]

@@ -1,4 +1,4 @@
-"""Pools: one vector for a whole sequence. Padding has no part in it."""
+"""Pools: hidden states [B T D] → one vector per sequence [B D]. Padding does not count."""
 
 import math
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from saccade.shapes import Float, States
 
 
 class Pool(Protocol):
-    """The contract of a pool. There is at least one place; a sequence of padding alone gives zeros."""
+    """The contract of a pool. T is at least 1; a row that is all padding gives zeros."""
 
     def __call__(self, states: States, places: Places) -> Float[Tensor, "B D"]: ...
 
 
 class Mean(nn.Module):
-    """The mean of all places."""
+    """The mean over all positions that are not padding."""
 
     def forward(self, states: States, places: Places) -> Float[Tensor, "B D"]:
         if not places.padded:
@@ -29,7 +29,7 @@ class Mean(nn.Module):
 
 
 class Max(nn.Module):
-    """The largest number of each column over all places (Collobert & Weston 2008)."""
+    """The maximum of each feature over all positions that are not padding (Collobert & Weston 2008)."""
 
     def forward(self, states: States, places: Places) -> Float[Tensor, "B D"]:
         if not places.padded:
@@ -39,15 +39,15 @@ class Max(nn.Module):
 
 
 class First(nn.Module):
-    """The state at the first place."""
+    """The state at the first position."""
 
     def forward(self, states: States, places: Places) -> Float[Tensor, "B D"]:
         return states[:, 0] * places.keep[:, :1]
 
 
 class Last(nn.Module):
-    """The state at the last real place. Of `backwards` columns, which were read from right to left, it is the state at
-    the first place: so the last states of a bidirectional net come together (Bahdanau, Cho & Bengio 2015)."""
+    """The state at the last position that is not padding. For the backward half of a bidirectional cell it is the
+    state at the first position, where that direction ends (Bahdanau, Cho & Bengio 2015)."""
 
     def __init__(self, backward_width: int = 0):
         super().__init__()
@@ -55,13 +55,13 @@ class Last(nn.Module):
 
     def forward(self, states: States, places: Places) -> Float[Tensor, "B D"]:
         last = (places.keep.sum(1) - 1).clamp(min=0)
-        there = states[torch.arange(states.shape[0], device=states.device), last]
+        pooled = states[torch.arange(states.shape[0], device=states.device), last]
         if self.backward_width:
-            forwards = states.shape[-1] - self.backward_width
-            there = torch.cat([there[:, :forwards], states[:, 0, forwards:]], -1)
-        return there * places.keep[:, :1]
+            forward_width = states.shape[-1] - self.backward_width
+            pooled = torch.cat([pooled[:, :forward_width], states[:, 0, forward_width:]], -1)
+        return pooled * places.keep[:, :1]
 
 
-POOLS: dict[str, Callable[..., nn.Module]] = {"mean": Mean, "max": Max, "first": First, "last": Last}
+POOLS: dict[str, Callable[..., Pool]] = {"mean": Mean, "max": Max, "first": First, "last": Last}
 
-PoolSlot = Annotated[Callable[..., nn.Module], Slot(POOLS)]
+PoolSlot = Annotated[Callable[..., Pool], Slot(POOLS)]

@@ -1,4 +1,4 @@
-"""Positions: how a model without recurrence knows order. `embed(x, places)` is added at the input."""
+"""Positions: position encodings added to the embeddings, so that attention can tell the order of tokens."""
 
 import math
 from collections.abc import Callable
@@ -15,24 +15,25 @@ from saccade.shapes import Float, Int, States
 
 
 class Position(Protocol):
-    """The contract of a position: any length works, or `longest` says how many places there are."""
+    """The contract of a position encoding. `longest`: the maximum sequence length, None if there is no limit."""
 
-    longest: int | None
-
+    @property
+    def longest(self) -> int | None: ...
     def embed(self, x: States, places: Places) -> States: ...
 
 
 def sinusoid(at: Int[Tensor, "*places"], dim: int) -> Float[Tensor, "*places {dim}"]:
-    """[sin(at·ω₀) … sin(at·ωₙ), cos(at·ω₀) …] with ωᵢ = 10000^(−2i/dim), in halves as Marian lays it out."""
+    """[sin(at·ω₀) … sin(at·ωₙ), cos(at·ω₀) …] with ωᵢ = 10000^(−2i/dim): all sines, then all cosines, as in Marian."""
     half = (dim + 1) // 2
-    # in double precision: at place 300 a float's angle is off by 1e-5
+    # in double precision: at position 300 the angle in single precision is already off by 1e-5
     rates = torch.exp(torch.arange(half, device=at.device, dtype=torch.double) * (-math.log(10000.0) * 2 / dim))
     angles = at[..., None] * rates
     return torch.cat([angles.sin(), angles.cos()], -1)[..., :dim].float()
 
 
 class Sinusoidal(nn.Module):
-    """Vaswani et al. 2017, §3.5: computed, not learned or saved, so it reaches any length."""
+    """x_t + [sin(t·ωᵢ); cos(t·ωᵢ)], ωᵢ = 10000^(−2i/D) (Vaswani et al. 2017, §3.5). It has no parameters and no maximum
+    length. Sines fill the first half of the vector and cosines the second, as in Marian."""
 
     longest = None
 
@@ -42,16 +43,17 @@ class Sinusoidal(nn.Module):
         self.register_buffer("table", sinusoid(torch.arange(256), dim), persistent=False)
 
     def embed(self, x: States, places: Places) -> States:
-        longest = int(places.at.max()) + 1 if places.at.numel() else 0
-        known = self.table  # read once: another thread may put a shorter one in its place
-        if longest > known.shape[0]:  # grow by doubling: the next sentence is seldom the longest
-            with torch.inference_mode(False):  # the longer table must serve training too
-                self.table = known = sinusoid(torch.arange(2 * longest, device=x.device), x.shape[-1])
-        return x + known.to(x.dtype)[places.at]
+        length = int(places.at.max()) + 1 if places.at.numel() else 0
+        encodings = self.table  # read once: another thread may replace it by a shorter one
+        if length > encodings.shape[0]:  # doubling keeps the number of rebuilds small
+            with torch.inference_mode(False):  # training must be able to use the longer table, too
+                self.table = encodings = sinusoid(torch.arange(2 * length, device=x.device), x.shape[-1])
+        return x + encodings.to(x.dtype)[places.at]
 
 
 class Learned(nn.Module):
-    """One learned vector a place (Gehring et al. 2017). It knows `longest` places and says so past its end."""
+    """x_t + P[t], one learned vector per position (Gehring et al. 2017). Sequences longer than `longest` are an
+    error."""
 
     def __init__(self, dim: int, *, longest: Count = 512):
         super().__init__()
@@ -62,12 +64,12 @@ class Learned(nn.Module):
         last = int(places.at.max()) if places.at.numel() else 0
         if last >= self.longest:
             raise SaccadeError(
-                f"place {last} is past the {self.longest} learned positions; train with a larger "
-                'position.longest, or with position = "sinusoidal", which has no end'
+                f"position {last} is past the {self.longest} learned positions; train with a larger "
+                'position.longest, or with position = "sinusoidal", which has no limit'
             )
         return x + self.table(places.at)
 
 
-POSITIONS: dict[str, Callable[..., nn.Module]] = {"sinusoidal": Sinusoidal, "learned": Learned}
+POSITIONS: dict[str, Callable[..., Position]] = {"sinusoidal": Sinusoidal, "learned": Learned}
 
-PositionSlot = Annotated[Callable[..., nn.Module], Slot(POSITIONS)]
+PositionSlot = Annotated[Callable[..., Position], Slot(POSITIONS)]

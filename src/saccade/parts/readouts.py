@@ -1,4 +1,4 @@
-"""Readouts: what a recurrent decoder says at a step, from its state, what it saw of the source, and what it read."""
+"""Readouts: from a recurrent decoder's state, context and input word to the hidden vector that the head reads."""
 
 from collections.abc import Callable
 from typing import Annotated, Protocol
@@ -12,20 +12,21 @@ from saccade.shapes import Float, States
 
 
 class Readout(Protocol):
-    """The contract of a readout. `context` may have no columns at all."""
+    """The contract of a readout: (cell state, context, embedding of the input word) → hidden [B T D]. The context may
+    have width 0."""
 
     def __call__(self, state: States, context: Float[Tensor, "B T C"], word: States) -> States: ...
 
 
 class PlainReadout(nn.Module):
-    """The state itself (Sutskever, Vinyals & Le 2014)."""
+    """hidden = state (Sutskever, Vinyals & Le 2014)."""
 
     def forward(self, state: States, context: Float[Tensor, "B T C"], word: States) -> States:
         return state
 
 
 class Attentional(nn.Module):
-    """tanh(W [state; context]) (Luong, Pham & Manning 2015, eq. 5)."""
+    """hidden = tanh(W [state; context] + b) (Luong, Pham & Manning 2015, eq. 5)."""
 
     def __init__(self, dim: int, context: int):
         super().__init__()
@@ -36,8 +37,8 @@ class Attentional(nn.Module):
 
 
 class Deep(nn.Module):
-    """tanh(W [state; context; word]): the word just read reaches the choice of the next directly (the deep output of
-    Pascanu et al. 2014, as in Cho et al. 2014 and Bahdanau et al. 2015, with tanh for their maxout)."""
+    """hidden = tanh(W [state; context; word] + b): a deep output layer that also sees the input word (Pascanu et al.
+    2014; Cho et al. 2014; Bahdanau et al. 2015), with tanh in place of their maxout."""
 
     def __init__(self, dim: int, context: int):
         super().__init__()
@@ -47,6 +48,6 @@ class Deep(nn.Module):
         return torch.tanh(self.out(torch.cat([state, context, word], -1)))
 
 
-READOUTS: dict[str, Callable[..., nn.Module]] = {"deep": Deep, "attentional": Attentional, "plain": PlainReadout}
+READOUTS: dict[str, Callable[..., Readout]] = {"deep": Deep, "attentional": Attentional, "plain": PlainReadout}
 
-ReadoutSlot = Annotated[Callable[..., nn.Module], Slot(READOUTS)]
+ReadoutSlot = Annotated[Callable[..., Readout], Slot(READOUTS)]

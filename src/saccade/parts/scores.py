@@ -1,8 +1,8 @@
-"""Scores: how much a query likes a key.
+"""Scores: the similarity of a query and a key, before normalization.
 
-`query(q)` and `key(k)` prepare each side once; `join` makes scores [B H T S]. Where `dot` is true the join is the
-plain dot product of what was prepared, so the fused kernel may do it. All work on one head or many, each head with
-weights of its own: `heads` and their `width` K are wiring.
+`query(q)` and `key(k)` prepare queries and keys once; `join` computes the scores [B H T S] of all pairs. Where `dot` is
+true, `join` is the plain dot product of the prepared vectors, so the fused attention kernel can compute it. Every score
+works for one head or several, each with its own weights. `heads` and the width K of a head come from the attention.
 """
 
 import math
@@ -18,11 +18,12 @@ from saccade.shapes import Float, Heads, Prepared, Scores
 
 
 class Score(Protocol):
-    """The contract of a score. `prepared` is the width of what `key` gives."""
+    """The contract of a score. `prepared` is the width P of prepared queries and keys."""
 
-    dot: bool
-    prepared: int
-
+    @property
+    def dot(self) -> bool: ...
+    @property
+    def prepared(self) -> int: ...
     def query(self, q: Heads) -> Prepared: ...
     def key(self, k: Heads) -> Prepared: ...
     def join(self, q: Prepared, k: Float[Tensor, "B #H S P"]) -> Scores: ...
@@ -33,12 +34,14 @@ def dot(q: Prepared, k: Float[Tensor, "B H S P"]) -> Scores:
 
 
 def by_head(x: Float[Tensor, "B H T K"], weight: Float[Tensor, "H K P"]) -> Prepared:
-    """Each head times its own matrix: one product a head, never a copy of the matrix for each row."""
+    """Multiply each head by its own matrix."""
+    # einsum: a broadcast x @ weight would copy the matrices for every row of the batch
     return x @ weight[0] if weight.shape[0] == 1 else torch.einsum("bhtk,hkp->bhtp", x, weight)
 
 
 class Dot(nn.Module):
-    """score(q, k) = q · k (Luong, Pham & Manning 2015, §3.1). Its variance grows with the width: see ScaledDot."""
+    """score(q, k) = q · k (Luong, Pham & Manning 2015, §3.1). Its variance grows with K; `scaled_dot`
+    does not have this problem."""
 
     dot = True
 
@@ -57,7 +60,8 @@ class Dot(nn.Module):
 
 
 class ScaledDot(nn.Module):
-    """score(q, k) = q · k / √K (Vaswani et al. 2017, §3.2.1): variance one at any width K."""
+    """score(q, k) = q · k / √K (Vaswani et al. 2017, §3.2.1). For unit-variance queries and keys the variance is 1 at
+    any width K."""
 
     dot = True
 
@@ -76,7 +80,7 @@ class ScaledDot(nn.Module):
 
 
 class Multiplicative(nn.Module):
-    """score(q, k) = qᵀ W k (Luong, Pham & Manning 2015, §3.1, "general"): a matrix of its own for each head."""
+    """score(q, k) = qᵀ W k (Luong, Pham & Manning 2015, §3.1, "general"), one matrix W per head."""
 
     dot = True
 
@@ -96,8 +100,8 @@ class Multiplicative(nn.Module):
 
 
 class ReducedRank(nn.Module):
-    """score(q, k) = (U q) · (V k), U and V of `rank` rows: a bilinear form W = UᵀV of low rank, so 2·rank·K weights a
-    head instead of K² (Stanford CS224n 2021, lecture 7, "reduced-rank multiplicative attention")."""
+    """score(q, k) = (U q) · (V k) with U and V of `rank` rows, that is qᵀ W k with a low-rank W = UᵀV: 2·rank·K weights
+    per head instead of K² (Stanford CS224n 2021, lecture 7, "reduced-rank multiplicative attention")."""
 
     dot = True
 
@@ -118,8 +122,8 @@ class ReducedRank(nn.Module):
 
 
 class Additive(nn.Module):
-    """score(q, k) = vᵀ tanh(W q + U k) (Bahdanau, Cho & Bengio 2015, §A.1.2): a small network with `inner` units
-    (0 = as many as the width). It holds T × S × inner numbers, so it suits a step at a time best."""
+    """score(q, k) = vᵀ tanh(W q + U k) with `inner` hidden units, 0 meaning K (Bahdanau, Cho & Bengio 2015, §A.1.2). It
+    holds a tensor [B H T S inner], so it is expensive for long targets in one pass."""
 
     dot = False
 
@@ -137,13 +141,13 @@ class Additive(nn.Module):
         return by_head(k, self.key_weight)
 
     def join(self, q: Prepared, k: Float[Tensor, "B H S P"]) -> Scores:
-        both = torch.tanh(q[:, :, :, None] + k[:, :, None])  # B H T S P
-        if both.shape[1] == 1:
-            return both @ self.out[0, :, 0]
-        return torch.einsum("bhtsp,hp->bhts", both, self.out[..., 0])
+        hidden = torch.tanh(q[:, :, :, None] + k[:, :, None])  # B H T S P
+        if hidden.shape[1] == 1:
+            return hidden @ self.out[0, :, 0]
+        return torch.einsum("bhtsp,hp->bhts", hidden, self.out[..., 0])
 
 
-SCORES: dict[str, Callable[..., nn.Module]] = {
+SCORES: dict[str, Callable[..., Score]] = {
     "scaled_dot": ScaledDot,
     "dot": Dot,
     "multiplicative": Multiplicative,
@@ -151,4 +155,4 @@ SCORES: dict[str, Callable[..., nn.Module]] = {
     "additive": Additive,
 }
 
-ScoreSlot = Annotated[Callable[..., nn.Module], Slot(SCORES)]
+ScoreSlot = Annotated[Callable[..., Score], Slot(SCORES)]

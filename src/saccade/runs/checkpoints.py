@@ -1,4 +1,5 @@
-"""Which checkpoints a run has, and which of them is meant. Nothing here needs torch."""
+"""The checkpoints of a run: which ones exist, are damaged, `latest` or `best`, and when they are deleted. Does not
+import torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,47 +14,50 @@ WEIGHTS = "weights.safetensors"
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The `checkpoints` folder of a run. `step-…` can be resumed from; `average` cannot."""
+    """The `checkpoints` folder of a run. Training can resume from `step-…`, but not from `average`."""
 
     folder: Path
 
     def at(self, step: int) -> Path:
+        """The folder of the checkpoint of a step."""
         return self.folder / f"step-{step:07d}"
 
     def steps(self) -> list[int]:
+        """The steps of all checkpoints, in order."""
         names = (path.name[5:] for path in self.folder.glob("step-*"))
         return sorted(int(name) for name in names if name.isdigit())
 
     def newest_valid(self) -> tuple[Path | None, list[str]]:
-        """The newest undamaged checkpoint, and what was wrong with newer ones, which are kept aside."""
-        troubles = []
+        """The newest undamaged checkpoint, and one message for each newer one. Those are renamed to `damaged-step-…`."""
+        messages = []
         for step in reversed(self.steps()):
-            trouble = self.set_aside_if_damaged(step)
-            if not trouble:
-                return self.at(step), troubles
-            troubles.append(trouble)
-        return None, troubles
+            message = self.set_aside_if_damaged(step)
+            if not message:
+                return self.at(step), messages
+            messages.append(message)
+        return None, messages
 
     def set_aside_if_damaged(self, step: int) -> str:
-        """What is wrong with a checkpoint, which is then kept aside; nothing if it is whole."""
+        """Verify a checkpoint. If it is damaged, rename it to `damaged-step-…` and return a message; otherwise ""."""
         path = self.at(step)
         try:
             verify(path)
-        except RunError as trouble:
-            return f"{trouble}; skipped, kept as {self._aside(path).name}"
+        except RunError as error:
+            return f"{error}; skipped, kept as {self._set_aside(path).name}"
         return ""
 
-    def _aside(self, path: Path) -> Path:
+    def _set_aside(self, path: Path) -> Path:
         count = 0
-        while (aside := path.with_name(f"damaged-{path.name}" + (f"-{count}" if count else ""))).exists():
+        while (target := path.with_name(f"damaged-{path.name}" + (f"-{count}" if count else ""))).exists():
             count += 1
-        return path.rename(aside)
+        return path.rename(target)
 
     def mark(self, name: str, step: int) -> None:
-        """`latest` and `best` are small files beside the folder that hold a checkpoint's name."""
+        """Let `latest` or `best`, a small file beside the folder, contain the name of this step's checkpoint."""
         write_bytes(self.folder.parent / name, f"{self.at(step).name}\n".encode())
 
     def marked(self, name: str) -> Path | None:
+        """The checkpoint that `latest` or `best` names; None if there is no such file or checkpoint."""
         try:
             target = (self.folder.parent / name).read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError):
@@ -61,7 +65,8 @@ class Checkpoints:
         return self._existing(target)
 
     def find(self, name: str) -> Path:
-        """`auto` (the average, else the best, else the latest), `average`, `best`, `latest` or `step-N`."""
+        """The checkpoint with a name: `average`, `best`, `latest`, `step-N`, or `auto` (the average if there is one, else
+        the best, else the latest)."""
         names = {"average": self._existing("average"), "best": self.marked("best"), "latest": self.marked("latest")}
         if name == "auto":
             newest = next((self.at(step) for step in reversed(self.steps())), None)
@@ -71,18 +76,19 @@ class Checkpoints:
         else:
             path = names.get(name)
         if path is None:
-            known = sorted([n for n, p in names.items() if p] + [self.at(s).name for s in self.steps()])
-            raise RunError(f"{self.folder}: there is no checkpoint '{name}' (there are: {', '.join(known) or 'none'})")
+            existing = sorted([n for n, p in names.items() if p] + [self.at(s).name for s in self.steps()])
+            raise RunError(f"{self.folder}: there is no checkpoint '{name}' (there are: {', '.join(existing) or 'none'})")
         return path
 
     def _existing(self, name: str) -> Path | None:
+        """The checkpoint folder of this name; None for anything else, such as a path that leads elsewhere."""
         path = self.folder / name
         return path if path.name == name and path.is_dir() and not path.is_symlink() else None
 
     def prune(self, keep: int, best: int | None, regular: Sequence[int]) -> None:
-        """Keep the last `keep` regular checkpoints, the best one and the newest."""
+        """Delete all checkpoints but the last `keep` regular ones, the best one and the newest one."""
         steps = self.steps()
-        wanted = {*[s for s in steps if s in set(regular)][-keep:], best, steps[-1] if steps else None}
+        kept = {*[s for s in steps if s in set(regular)][-keep:], best, steps[-1] if steps else None}
         for step in steps:
-            if step not in wanted:
+            if step not in kept:
                 discard(self.at(step))

@@ -1,4 +1,4 @@
-"""Files that are either wholly there or not at all."""
+"""Atomic writes: a file or folder is complete or does not exist, even after a kill or on a full disk."""
 
 import errno
 import hashlib
@@ -18,7 +18,7 @@ def sha256(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """fsync a file, or a folder (that is, the names in it)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -27,7 +27,7 @@ def sync(path: Path) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace a small file at once."""
+    """Write a file, or replace it atomically."""
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
         file.write(data)
@@ -54,15 +54,18 @@ FileWriter = Callable[[Path], None]
 
 
 def write_folder(folder: Path, writers: Mapping[str, FileWriter], facts: Mapping[str, Any], needed: int) -> None:
-    """Write files into a temporary folder beside `folder`, then a manifest of their checksums, then rename."""
+    """Write files into a temporary folder beside `folder`, add a manifest with their checksums, and rename the folder.
+
+    `facts` are further entries of the manifest. `needed` is the number of bytes that must be free on the disk.
+    """
     temporary = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
-        _room(folder.parent, needed)
+        _check_free_space(folder.parent, needed)
         temporary.mkdir(parents=True)
         for name, write in writers.items():
             write(temporary / name)
-            os.chmod(temporary / name, 0o666 & ~_umask())  # safetensors leaves 0600, which a server cannot read
+            os.chmod(temporary / name, 0o666 & ~_umask())  # safetensors creates 0600, and a server may run as another user
             sync(temporary / name)
         files = {
             name: {"sha256": sha256(temporary / name), "bytes": (temporary / name).stat().st_size} for name in writers
@@ -71,64 +74,64 @@ def write_folder(folder: Path, writers: Mapping[str, FileWriter], facts: Mapping
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise write_error(folder.parent, error, needed) from None
-    _put(temporary, folder)
+    _move(temporary, folder)
 
 
-def _put(temporary: Path, folder: Path) -> None:
-    if folder.exists():  # left by a run that was killed after its rename: it holds the same, or is replaced
+def _move(temporary: Path, folder: Path) -> None:
+    if folder.exists():  # left by a training that was killed after the rename
         discard(folder)
     os.rename(temporary, folder)
     sync(folder.parent)
 
 
 def discard(folder: Path) -> None:
-    """Delete a folder so that a half-deleted one is never taken for a whole one."""
-    doomed = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(doomed, ignore_errors=True)
-    os.rename(folder, doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    """Rename a folder, then delete it, so that a kill in between does not leave an incomplete folder of its name."""
+    renamed = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(renamed, ignore_errors=True)
+    os.rename(folder, renamed)
+    shutil.rmtree(renamed, ignore_errors=True)
 
 
 def clear_leftovers(folder: Path) -> None:
-    """What a killed run left half written or half deleted."""
+    """Delete what a killed training had only partly written or deleted."""
     for path in [*folder.glob(".*.tmp"), *folder.glob(".*.old")]:
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def verify(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder whose every byte is as written, or an error that names the file."""
+    """Check size and checksum of every file of a folder and return the manifest. Raises an error that names the file."""
     manifest = read_json(folder / "manifest.json")
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict):
         raise RunError(f"{folder / 'manifest.json'}: is damaged: it lists no files")
-    for name, facts in files.items():
+    for name, expected in files.items():
         path = folder / name
         if Path(name).name != name or name == ".." or path.is_symlink():
-            raise RunError(f"{path}: leads out of its folder")
+            raise RunError(f"{path}: is outside of its folder; a manifest may only list files in its own folder")
         if not path.is_file():
             raise RunError(f"{path}: is missing")
-        if not isinstance(facts, dict) or path.stat().st_size != facts.get("bytes"):
-            raise RunError(f"{path}: has {path.stat().st_size} bytes, not those of the manifest")
-        if sha256(path) != facts.get("sha256"):
+        if not isinstance(expected, dict) or path.stat().st_size != expected.get("bytes"):
+            raise RunError(f"{path}: is damaged: its size, {path.stat().st_size} bytes, is not that of the manifest")
+        if sha256(path) != expected.get("sha256"):
             raise RunError(f"{path}: checksum mismatch; the file was changed or damaged")
     return manifest
 
 
-def _room(folder: Path, needed: int) -> None:
+def _check_free_space(folder: Path, needed: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if shutil.disk_usage(folder).free < needed:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def write_error(folder: Path, error: OSError, needed: int) -> RunError:
-    """What to say when something could not be written: above all how many bytes are missing on a full disk."""
+    """The error for a failed write. On a full disk it names how many bytes are missing."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return RunError(f"{error.filename or folder}: cannot be written: {error.strerror or error}")
     free = shutil.disk_usage(folder).free
     return RunError(
         f"{folder}: the disk is full: a checkpoint needs {needed:,} bytes, {free:,} are free, "
         f"{max(0, needed - free):,} are missing; "
-        "the last checkpoint is intact: make room and run the same command again"
+        "the last checkpoint is intact: free some space and run the same command again"
     )
 
 

@@ -1,4 +1,4 @@
-"""The run directory: config, codecs, data checksums, checkpoints, metrics."""
+"""The run folder: config, codecs, data checksums, checkpoints, metrics."""
 
 import fcntl
 import os
@@ -17,7 +17,7 @@ from saccade.data.codecs import Codecs, Scaling
 from saccade.data.sources import Row, Source, load
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.models.assemble import Model, assemble
-from saccade.recipe import Recipe, best_by, task_of
+from saccade.recipe import Recipe
 from saccade.runs.checkpoints import FORMAT, Checkpoints
 from saccade.runs.files import read_json, sha256, to_json, verify, write_bytes, write_folder
 
@@ -30,7 +30,7 @@ ALIGNMENT, CONFIG, DATA, METRICS, TIMING, LOCK, TOKENIZER = (
     "lock",
     "tokenizer",
 )
-# What may change in a run that exists, if asked: none of it changes the meaning of what was learned.
+# Settings that an existing run may change on request, because the weights trained so far keep their meaning.
 CHANGEABLE_KEYS = {
     "data.folder",
     "train.updates",
@@ -46,7 +46,7 @@ CHANGEABLE_KEYS = {
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The paths of a run and what is read from and written to them."""
+    """The files of a run, and how they are read and written."""
 
     path: Path
 
@@ -63,11 +63,11 @@ class RunFolder:
         return self.path / TIMING
 
     def started(self) -> bool:
-        """Something was learned here, so config, data and codecs are settled."""
+        """Whether the run has a checkpoint, so that config, data and codecs are fixed."""
         return (self.path / CONFIG).is_file() and any(self.checkpoints.folder.glob("*step-*"))
 
     def config(self) -> Recipe:
-        """The resolved config, as trained."""
+        """The resolved config of the run."""
         try:
             tree = tomllib.loads((self.path / CONFIG).read_text("utf-8"))
         except FileNotFoundError:
@@ -77,53 +77,59 @@ class RunFolder:
         try:
             return resolve(Recipe, [python_layer(tree, CONFIG)]).config
         except ConfigError as error:
-            raise RunError(f"{self.path / CONFIG}: is not of this version of Saccade:\n{error}") from None
+            raise RunError(f"{self.path / CONFIG}: was written by another version of Saccade:\n{error}") from None
 
     # ── codecs ──
 
     def _write_codecs(self, config: Recipe, codecs: Codecs[Any, Any]) -> None:
-        files = task_of(config).files(codecs)
+        files = config.built_task.files(codecs)
         writers = {name: lambda path, data=data: _write(path, data) for name, data in files.items()}
         write_folder(self.path / TOKENIZER, writers, {"format": FORMAT}, sum(map(len, files.values())))
 
     def codecs(self, config: Recipe) -> Codecs[Any, Any] | None:
-        """The tokenizers, labels or scaling of the run, once they are written."""
+        """The stored tokenizers, labels or scaling of the run; None before training has written them."""
         folder = self.path / TOKENIZER
         if not folder.is_dir():
             return None
         files = {name: (folder / name).read_bytes() for name in verify(folder)["files"]}
         kind = build(config.data.tokenizer, "data.tokenizer")
         try:
-            return task_of(config).read(files, kind, config.data.joint)
+            return config.built_task.read(files, kind, config.data.joint)
         except RunError as error:
             raise RunError(f"{folder}: {error}") from None
 
     def model(self, config: Recipe, codecs: Codecs[Any, Any]) -> Model:
-        """The model with its first weights, a pure function of the seed."""
+        """The model with its initial weights, which depend only on the seed."""
         torch.manual_seed(config.seed)
-        frames, writes = isinstance(codecs.source, Scaling), task_of(config).writes
-        return assemble(config.model, codecs.source.size, codecs.target.size, frames=frames, writes=writes)
+        return assemble(
+            config.model,
+            codecs.source.size,
+            codecs.target.size,
+            frames=isinstance(codecs.source, Scaling),
+            has_decoder=config.built_task.has_decoder,
+        )
 
-    # ── how word alignments are read from it ──
+    # ── how word alignments are read from attention ──
 
     def alignment_settings(self) -> AlignmentSettings | None:
-        """The reading that was searched for, if one was."""
+        """The settings that `saccade align search` found; None if there was no search."""
         path = self.path / ALIGNMENT
         if not path.is_file():
             return None
         try:
             return AlignmentSettings.of(read_json(path))
         except ValueError as error:
-            raise RunError(f"{path}: {error}; search anew with `saccade align search`") from None
+            raise RunError(f"{path}: {error}; run `saccade align search` again") from None
 
-    def store_alignment_settings(self, reading: AlignmentSettings, found_on: dict[str, Any]) -> None:
-        write_bytes(self.path / ALIGNMENT, to_json(reading.plain() | {"found_on": found_on}))
+    def store_alignment_settings(self, settings: AlignmentSettings, found_on: dict[str, Any]) -> None:
+        write_bytes(self.path / ALIGNMENT, to_json(settings.plain() | {"found_on": found_on}))
 
-    # ── one trainer, one config, one text ──
+    # ── one training process, one config, one data set ──
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Refuse a second trainer. The system lets go of the lock when a process ends, however it ends."""
+        """Hold the run's lock, or refuse if another process trains it. The operating system releases the lock when the
+        process ends, however it ends."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -134,7 +140,9 @@ class RunFolder:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 pid = os.read(handle, 20).decode(errors="replace").strip() or "unknown"
-                raise RunError(f"{self.path}: is being trained by process {pid}; wait for it, or stop it") from None
+                raise RunError(
+                    f"{self.path}: is being trained by process {pid}; wait until it ends, or stop it"
+                ) from None
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
             yield
@@ -142,52 +150,55 @@ class RunFolder:
             os.close(handle)
 
     def store(self, config: Recipe, checksums: dict[str, str], codecs: Codecs[Any, Any]) -> None:
-        """Write down what the run is about."""
+        """Write the config, the data checksums and, in a new run, the codecs."""
         if not self.started():
             self._write_codecs(config, codecs)
         write_bytes(self.path / DATA, to_json({"format": FORMAT, "sha256": checksums}))
         write_bytes(self.path / CONFIG, to_toml(config).encode())
 
     def check_same_data(self, splits: dict[str, Source]) -> None:
-        """Refuse text that is not the one the run was made with, such as another file of the same name."""
+        """Refuse data files whose checksums differ from those the run was trained with."""
         stored = read_json(self.path / DATA).get("sha256", {})
-        for key, found in checksums(splits).items():
-            if stored.get(key) != found:
-                hint = "give --src FILE and --ref FILE to score it" if task_of(self.config()).writes else "put it back"
-                raise DataError(f"{key}: is not the text of this run; {hint}")
+        for key, checksum in checksums(splits).items():
+            if stored.get(key) != checksum:
+                translates = self.config().built_task.has_decoder
+                hint = (
+                    "to evaluate on other files, give --src FILE and --ref FILE" if translates else "restore the file"
+                )
+                raise DataError(f"{key}: the file has changed since the run was trained; {hint}")
 
     def compare(self, config: Recipe, checksums: dict[str, str], allow_change: bool) -> None:
-        """Refuse another config or text than the run was trained with, and list what differs."""
+        """Refuse a config or data files other than those the run was trained with, and list all differences."""
         old, new = _values(self.config()), _values(config)
         differing = {key for key in {*old, *new} if old.get(key) != new.get(key)}
         stored = read_json(self.path / DATA).get("sha256", {})
         if differing <= {"data.folder"} and stored == checksums:
-            return  # the same text at another place
-        free = CHANGEABLE_KEYS - set(_scheduled(config))
-        refused = sorted(differing - free if allow_change else differing)
+            return  # the same files in another folder
+        changeable = CHANGEABLE_KEYS - set(_scheduled(config))
+        refused = sorted(differing - changeable if allow_change else differing)
         lines = [f"  {key}: {_show(old, key)} → {_show(new, key)}" for key in refused]
         lines += [
-            f"  {key}: its text has changed"
+            f"  {key}: the file has changed"
             for key in sorted({*stored, *checksums})
             if stored.get(key) != checksums.get(key)
         ]
         if not lines:
             return
-        hint = f"\nwith --allow-change these may differ: {', '.join(sorted(free))}" if not allow_change else ""
+        hint = f"\nwith --allow-change these may change: {', '.join(sorted(changeable))}" if not allow_change else ""
         raise RunError(
-            f"{self.path}: was trained with another config or text:\n"
+            f"{self.path}: was trained with another config or other data:\n"
             + "\n".join(lines)
-            + f"{hint}\ngive back the old values, or train elsewhere with --run DIR"
+            + f"{hint}\nrestore the old values, or train a new run with --run DIR"
         )
 
 
 def _values(config: Recipe) -> dict[str, Any]:
-    """Dotted key → value; two ways to say the same are one."""
-    return leaves(plain(config)) | {"train.best_by": best_by(config)}
+    """Dotted key → value. `best_by = "auto"` equals the metric that it stands for."""
+    return leaves(plain(config)) | {"train.best_by": config.best_metric.key}
 
 
 def _scheduled(config: Recipe) -> list[str]:
-    """A schedule that ends at the last update is another one when that moves."""
+    """train.updates if the schedule depends on it: then changing it would change the learning rate."""
     schedule = config.train.schedule
     return ["train.updates"] if isinstance(schedule, Choice) and "updates" in wiring(schedule.part) else []
 
@@ -201,7 +212,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def checksums(splits: dict[str, Source]) -> dict[str, str]:
-    """`data.train.src` → sha256 of that file."""
+    """Option name, such as data.train.src → SHA-256 of its file."""
     return {
         f"data.{split}.{option}": sha256(path)
         for split, source in splits.items()
@@ -209,12 +220,12 @@ def checksums(splits: dict[str, Source]) -> dict[str, str]:
     }
 
 
-def rows_of(splits: dict[str, Source], split: str, skip_bad: bool) -> tuple[Sequence[Any], int]:
-    """The usable rows of a split, and how many are bad."""
+def load_split(splits: dict[str, Source], split: str, skip_bad: bool) -> tuple[Sequence[Any], int]:
+    """The usable rows of a split, and the number of bad ones."""
     loaded = load(splits[split], skip_bad=skip_bad)
     return loaded.rows, loaded.faults
 
 
 def learn_codecs(config: Recipe, rows: Sequence[Row]) -> Codecs[Any, Any]:
-    """From the training rows, as the task says."""
-    return task_of(config).learn(rows, build(config.data.tokenizer, "data.tokenizer"), config.data.joint)
+    """Learn the codecs from the training rows."""
+    return config.built_task.learn(rows, build(config.data.tokenizer, "data.tokenizer"), config.data.joint)

@@ -1,4 +1,5 @@
-"""Checkpoints: weights and training state in safetensors, the rest in JSON, a manifest with checksums. Never pickle."""
+"""The checkpoint format: weights and optimizer tensors in safetensors, the training state in JSON, and a manifest with
+checksums. Never pickle."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,25 +16,25 @@ from saccade.runs.checkpoints import FORMAT, WEIGHTS
 from saccade.runs.files import FileWriter, read_json, to_json, verify, write_folder
 
 TRAINING, STATE = "training.safetensors", "state.json"
-METADATA_BYTES = 1 << 20  # bytes for JSON and headers
+METADATA_BYTES = 1 << 20  # an upper bound for the JSON files and the headers
 
 
 def named_tensors(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Every tensor once, by its first name; and its other names → the first."""
-    first: dict[int, str] = {}
+    """Each tensor of the model once, by its first name; and for shared tensors, each other name → the first name."""
+    first_names: dict[int, str] = {}
     tensors: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) in first:
-            aliases[name] = first[id(tensor)]
+        if id(tensor) in first_names:
+            aliases[name] = first_names[id(tensor)]
         else:
-            first[id(tensor)] = name
+            first_names[id(tensor)] = name
             tensors[name] = tensor
     return tensors, aliases
 
 
 def checkpoint_bytes(model: nn.Module, training: Mapping[str, Tensor]) -> int:
-    """About how much room a checkpoint takes."""
+    """About how many bytes a checkpoint takes on the disk."""
     tensors = (*named_tensors(model)[0].values(), *training.values())
     return METADATA_BYTES + sum(t.numel() * t.element_size() for t in tensors)
 
@@ -41,21 +42,22 @@ def checkpoint_bytes(model: nn.Module, training: Mapping[str, Tensor]) -> int:
 def write_checkpoint(
     folder: Path, model: nn.Module, training: Mapping[str, Tensor], state: Mapping[str, Any] | None, **facts: Any
 ) -> None:
-    """All or nothing. `training` and `state` are what resuming needs; an average has neither."""
+    """Write a checkpoint folder atomically. `training` (optimizer tensors and random states) and `state` are needed to
+    resume; the average of several checkpoints has neither. `facts` are added to the manifest."""
     tensors, aliases = named_tensors(model)
     writers: dict[str, FileWriter] = {WEIGHTS: lambda path: _save(tensors, path)}
     if state is not None:
         writers |= {TRAINING: lambda path: _save(training, path), STATE: lambda path: _dump(state, path)}
     needed = checkpoint_bytes(model, training)
-    about = {"format": FORMAT, "saccade": saccade.__version__, "torch": torch.__version__, "aliases": aliases}
-    write_folder(folder, writers, {**about, **facts}, needed)
+    versions = {"format": FORMAT, "saccade": saccade.__version__, "torch": torch.__version__, "aliases": aliases}
+    write_folder(folder, writers, {**versions, **facts}, needed)
 
 
 def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
     try:
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
-        reason = str(error)
+        reason = str(error)  # the only place where safetensors gives the error number
         code = 28 if "No space left" in reason or "os error 28" in reason else None
         raise OSError(code, reason) from None
 
@@ -65,32 +67,36 @@ def _dump(state: Mapping[str, Any], path: Path) -> None:
 
 
 def load_weights(model: nn.Module, folder: Path) -> dict[str, Any]:
-    """Verify a checkpoint and copy its weights into the model; any name of a shared tensor will do."""
+    """Verify a checkpoint, copy its weights into the model and return its manifest. A shared tensor may be stored under
+    any of its names."""
     manifest = verify(folder)
     if manifest.get("format") != FORMAT:
-        raise RunError(f"{folder}: is of format {manifest.get('format')}; this Saccade reads format {FORMAT}")
+        raise RunError(f"{folder}: has format {manifest.get('format')}, but this version of Saccade reads format {FORMAT}")
     stored = _load(folder, WEIGHTS, manifest)
     tensors, aliases = named_tensors(model)
     for name, tensor in tensors.items():
         names = [name, *(alias for alias, first in aliases.items() if first == name)]
-        found = next((stored.pop(n) for n in names if n in stored), None)
-        if found is None or found.shape != tensor.shape:
-            shape = "none" if found is None else list(found.shape)
-            raise RunError(f"{folder / WEIGHTS}: {name} should be {list(tensor.shape)}, the file has {shape}")
+        value = next((stored.pop(n) for n in names if n in stored), None)
+        if value is None:
+            raise RunError(f"{folder / WEIGHTS}: {name} is missing")
+        if value.shape != tensor.shape:
+            raise RunError(
+                f"{folder / WEIGHTS}: {name} has the shape {list(value.shape)}, but the model needs {list(tensor.shape)}"
+            )
         with torch.no_grad():
-            tensor.copy_(found)
+            tensor.copy_(value)
     if stored:
-        raise RunError(f"{folder / WEIGHTS}: holds {', '.join(sorted(stored)[:3])}, which the model does not have")
+        raise RunError(f"{folder / WEIGHTS}: contains {', '.join(sorted(stored)[:3])}, which the model does not have")
     return manifest
 
 
 def load_training(folder: Path, manifest: Mapping[str, Any]) -> tuple[dict[str, Tensor], Any]:
-    """What resuming needs beside the weights, from a checkpoint whose manifest was verified."""
+    """The tensors and the state that resuming needs beside the weights. The checkpoint must have been verified."""
     return _load(folder, TRAINING, manifest), read_json(_listed(folder, STATE, manifest))
 
 
 def _listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> Path:
-    """A file that the manifest vouches for."""
+    """The path of a file, whose checksum must be in the manifest."""
     if name not in manifest["files"]:
         raise RunError(f"{folder / 'manifest.json'}: does not list {name}")
     return folder / name
@@ -105,7 +111,8 @@ def _load(folder: Path, name: str, manifest: Mapping[str, Any]) -> dict[str, Ten
 
 
 def average(model: nn.Module, folders: Sequence[Path]) -> None:
-    """Put the mean of the weights of several checkpoints into the model; what is not a float comes from the last."""
+    """Load the mean of the weights of several checkpoints into the model, accumulated in double precision. Tensors that
+    are not floating-point come from the last checkpoint."""
     sums: dict[str, Tensor] = {}
     for folder in folders:
         load_weights(model, folder)

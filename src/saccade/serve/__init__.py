@@ -1,1 +1,1 @@
-"""The service: translators behind an address. Imported by `saccade serve` alone; its libraries are an extra."""
+"""The web service: translation models behind HTTP. Only `saccade serve` imports it; its dependencies are an extra."""

@@ -1,4 +1,4 @@
-"""The application: all routes, what they say when something is wrong, and the border round them."""
+"""The ASGI application: all routes, the error handlers, and the middleware around them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,30 +20,30 @@ from saccade.serve.pages import page_routes
 from saccade.serve.service import Service
 
 
-def application(service: Service) -> Middleware:
-    """An ASGI application that serves these models."""
+def create_app(service: Service) -> Middleware:
+    """Build the ASGI application for a service."""
 
     @asynccontextmanager
-    async def life(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.start()
-        warming = asyncio.create_task(service.warm_up())
+        warm_up = asyncio.create_task(service.warm_up())
         yield
-        warming.cancel()
+        warm_up.cancel()
         service.queue.close()
 
     app = FastAPI(
         title="Saccade",
         version=saccade.__version__,
-        summary="Translation by models of your own.",
-        lifespan=life,
+        summary="Translation with your own models.",
+        lifespan=lifespan,
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
         exception_handlers={
-            ApiError: _refused,
-            HTTPException: _http,
-            RequestValidationError: _invalid,
-            Exception: _crashed,
+            ApiError: _handle_api_error,
+            HTTPException: _handle_http_error,
+            RequestValidationError: _handle_invalid_request,
+            Exception: _handle_unexpected_error,
         },
     )
     app.state.service = service
@@ -64,57 +64,58 @@ def application(service: Service) -> Middleware:
 def _add_probes(app: FastAPI, service: Service) -> None:
     status = {"content": {"application/json": {"schema": {"type": "object"}}}}
 
-    def answered(good: bool, why: str) -> Response:
-        if not good:
-            raise ApiError(503, why, 1)
+    def probe_response(ok: bool, problem: str) -> Response:
+        if not ok:
+            raise ApiError(503, problem, 1)
         return JSONResponse({"status": "ok"})
 
     @app.get("/health", tags=["probes"], responses={200: status})
     async def health() -> Response:
-        """Whether someone is there."""
-        return answered(True, "")
+        """Whether the server answers requests."""
+        return probe_response(True, "")
 
     @app.get("/livez", tags=["probes"], responses={200: status, 503: v1.ERROR_RESPONSES[503]})
     async def livez() -> Response:
-        """Whether the models move."""
-        return answered(service.alive, "a model has stalled")
+        """Liveness: no model has spent more than `--stall` seconds in one decoder step."""
+        return probe_response(service.alive, "a model has stalled")
 
     @app.get("/readyz", tags=["probes"], responses={200: status, 503: v1.ERROR_RESPONSES[503]})
     async def readyz() -> Response:
-        """Whether requests should be sent here: every model has translated something, and nobody shuts down."""
-        return answered(service.ready, "not ready")
+        """Readiness: every model is warmed up, and the service is not shutting down."""
+        return probe_response(service.ready, "not ready")
 
     @app.get("/metrics", tags=["probes"], response_class=PlainTextResponse)
     async def metrics() -> Response:
-        """Counters for Prometheus."""
-        return Response(service.metrics.page(), headers={"content-type": service.metrics.content_type})
+        """Metrics in Prometheus text format."""
+        return Response(service.metrics.exposition(), headers={"content-type": service.metrics.content_type})
 
     @app.get("/spec", include_in_schema=False)
     async def spec() -> Response:
         return JSONResponse(app.openapi())
 
 
-# ── what is said when something is wrong: one sentence, and never what the client sent ──
+# ── error handlers: the answer is one sentence and never repeats what the client sent ──
 
 
-async def _refused(request: Request, refusal: Any) -> Response:
-    request.state.reason = refusal.reason
-    return Response(refusal.body, refusal.status, refusal.headers)
+async def _handle_api_error(request: Request, error: Any) -> Response:
+    request.state.reason = error.reason
+    return Response(error.body, error.status, error.headers)
 
 
-async def _http(request: Request, error: Any) -> Response:
+async def _handle_http_error(request: Request, error: Any) -> Response:
     return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
 
-async def _invalid(request: Request, error: Any) -> Response:
-    wrong = error.errors()[0]
-    if wrong["type"] == "json_invalid":
-        return await _refused(request, ApiError(400, "the body is not JSON"))
-    place = ".".join(
-        str(step) for step in wrong["loc"][1:] if isinstance(step, int) or step in v1.TranslateRequest.model_fields
+async def _handle_invalid_request(request: Request, error: Any) -> Response:
+    problem = error.errors()[0]
+    if problem["type"] == "json_invalid":
+        return await _handle_api_error(request, ApiError(400, "the body is not JSON"))
+    field = ".".join(
+        str(step) for step in problem["loc"][1:] if isinstance(step, int) or step in v1.TranslateRequest.model_fields
     )
-    return await _refused(request, ApiError(422, f"{place}: {wrong['msg']}" if place else wrong["msg"]))
+    text = f"{field}: {problem['msg']}" if field else problem["msg"]
+    return await _handle_api_error(request, ApiError(422, text))
 
 
-async def _crashed(request: Request, error: Exception) -> Response:
-    return await _refused(request, internal_error(request.state.number))
+async def _handle_unexpected_error(request: Request, error: Exception) -> Response:
+    return await _handle_api_error(request, internal_error(request.state.request_id))

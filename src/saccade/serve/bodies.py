@@ -1,4 +1,4 @@
-"""Bodies of requests: read whole, within a size and a time, and never too many at once."""
+"""Request bodies: read completely, with limits on size, time and the bytes of all bodies in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,23 +9,24 @@ from saccade.serve.settings import Settings
 
 Receive = Callable[[], Awaitable[Message]]
 
-DISCARD_SECONDS = 2.0  # seconds in which the rest of a refused body is thrown away, so that its sender can read why
+DISCARD_SECONDS = 2.0  # how long the rest of a refused body is received and discarded
 
 
 class ClientDisconnected(Exception):
     """The client has closed the connection."""
 
 
-class Bodies:
-    """The bodies that are held at a time."""
+class BodyReader:
+    """Reads request bodies and counts the bytes of those that are being handled."""
 
     def __init__(self, settings: Settings):
         self._settings = settings
-        self._held = 0  # bytes
+        self._bytes_held = 0
 
     @asynccontextmanager
     async def read(self, receive: Receive, declared: int) -> AsyncIterator[bytes]:
-        """The body of one request, counted for as long as the block runs."""
+        """The body of one request. Its bytes count as held until the `with` block ends. `declared` is its
+        Content-Length, or 0."""
         body = bytearray()
         self._check(declared)
         try:
@@ -33,19 +34,19 @@ class Bodies:
                 async with asyncio.timeout(self._settings.body_timeout):
                     async for chunk in _chunks(receive):
                         self._check(len(body) + len(chunk))
-                        self._held += len(chunk)
+                        self._bytes_held += len(chunk)
                         body += chunk
             except TimeoutError:
-                raise ApiError(408, "the body of the request did not come in time", reason="slow") from None
+                raise ApiError(408, "timeout while receiving the request body", reason="slow") from None
             yield bytes(body)
         finally:
-            self._held -= len(body)
+            self._bytes_held -= len(body)
 
     def _check(self, size: int) -> None:
         if size > self._settings.body:
-            raise ApiError(413, f"a request may have {self._settings.body:,} bytes", reason="body")
-        if self._held + size > self._settings.bodies:
-            raise ApiError(503, "too many requests are being read; try again later", 1, "bodies")
+            raise ApiError(413, f"the request body is longer than {self._settings.body:,} bytes", reason="body")
+        if self._bytes_held + size > self._settings.bodies:
+            raise ApiError(503, "too many request bodies are in memory; try again later", 1, "bodies")
 
 
 async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
@@ -58,7 +59,8 @@ async def _chunks(receive: Receive) -> AsyncIterator[bytes]:
         yield message.get("body", b"")
 
 
-async def throw_away(receive: Receive) -> None:
+async def discard_body(receive: Receive) -> None:
+    """Receive the rest of a body without keeping it: many clients read the response only after they have sent all."""
     with suppress(ClientDisconnected, TimeoutError):
         async with asyncio.timeout(DISCARD_SECONDS):
             async for _ in _chunks(receive):

@@ -1,4 +1,4 @@
-"""What a client is told when a request is not answered. The text never repeats what the client sent in bulk."""
+"""Error responses. Their text never repeats what the client sent at length."""
 
 import json
 import math
@@ -10,8 +10,8 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class ApiError(Exception):
-    """An answer other than 200: its status, one sentence, after how many seconds to try again, and what it is counted
-    under."""
+    """A response other than 200: the HTTP status, one sentence, the seconds for the header Retry-After, and the label
+    `reason` under which the metric of rejected requests counts it (empty: not counted)."""
 
     def __init__(self, status: int, text: str, retry_after: float | None = None, reason: str = ""):
         super().__init__(text)
@@ -21,11 +21,17 @@ class ApiError(Exception):
         if retry_after is not None:
             self.headers["retry-after"] = str(max(1, min(60, math.ceil(retry_after))))
 
-    def start(self, **more: str) -> Message:
-        """The first ASGI message of the answer."""
-        headers = [(name.encode(), value.encode()) for name, value in {**self.headers, **more}.items()]
+    def start_message(self, **more_headers: str) -> Message:
+        """The ASGI message `http.response.start` of this response."""
+        headers = [(name.encode(), value.encode()) for name, value in {**self.headers, **more_headers}.items()]
         return {"type": "http.response.start", "status": self.status, "headers": headers}
 
 
-def internal_error(number: str) -> ApiError:
-    return ApiError(500, f"the request failed; the service's log has more under {number}")
+def internal_error(request_id: str) -> ApiError:
+    """A 500 that names the request under which the log has the traceback."""
+    return ApiError(500, f"internal error; the service's log has the details of request {request_id}")
+
+
+def shutting_down(reason: str = "") -> ApiError:
+    """The 503 for requests that a stopping service does not answer."""
+    return ApiError(503, "the service is shutting down", 1, reason)

@@ -1,4 +1,4 @@
-"""What every answer carries."""
+"""Headers that the service adds to every response."""
 
 SECURITY_HEADERS = {
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -6,4 +6,4 @@ SECURITY_HEADERS = {
     "referrer-policy": "no-referrer",
     "cross-origin-opener-policy": "same-origin",
 }
-NO_STORE = {"cache-control": "no-store"}  # unless an answer says otherwise
+NO_STORE = {"cache-control": "no-store"}  # unless the response has its own cache-control

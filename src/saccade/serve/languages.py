@@ -1,4 +1,4 @@
-"""Which languages a run translates, and what they are called."""
+"""The languages that a run translates, and the English names of languages."""
 
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -9,28 +9,29 @@ from babel import Locale, UnknownLocaleError
 from saccade.recipe import Recipe, kind_of
 from saccade.serve.language_pairs import LanguagePair
 
-_PACKED = (".gz", ".txt")
+_EXTRA_SUFFIXES = (".gz", ".txt")
 
 
-def pair_of(recipe: Recipe) -> LanguagePair | None:
-    """The languages a recipe's training text is named by, if they are languages."""
+def language_pair_of(recipe: Recipe) -> LanguagePair | None:
+    """The source and target language, from the suffixes, keys or options of the training data; None if these are no
+    language codes."""
     options: Mapping[str, Any] = recipe.data.train.options  # type: ignore[attr-defined] - a filled slot is a Choice
     match kind_of(recipe.data.train):
         case "dates":
-            found = options["from"], options["to"]
+            pair = options["from"], options["to"]
         case "pairs":
-            found = _ending(options["src"]), _ending(options["tgt"])
+            pair = _language_suffix(options["src"]), _language_suffix(options["tgt"])
         case "jsonl":
-            found = options["src"], options["tgt"]
+            pair = options["src"], options["tgt"]
         case _:
             return None
-    return found if all(map(_known, found)) and found[0] != found[1] else None
+    return pair if all(map(_is_language, pair)) and pair[0] != pair[1] else None
 
 
-def _ending(name: str) -> str:
+def _language_suffix(name: str) -> str:
     """`corpus/train.de.gz` → `de`."""
     path = PurePath(name)
-    while path.suffix in _PACKED:
+    while path.suffix in _EXTRA_SUFFIXES:
         path = path.with_suffix("")
     return path.suffix.removeprefix(".")
 
@@ -42,11 +43,11 @@ def _locale(code: str) -> Locale | None:
         return None
 
 
-def _known(code: str) -> bool:
+def _is_language(code: str) -> bool:
     return _locale(code) is not None
 
 
 def language_name(code: str) -> str:
-    """`de` → `German`; an unknown code is its own name."""
+    """`de` → `German`; an unknown code is returned as it is."""
     locale = _locale(code)
     return (locale.get_display_name("en") if locale else None) or code

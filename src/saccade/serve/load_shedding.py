@@ -1,7 +1,7 @@
-"""Turning away, before it is parsed, what would be refused anyway.
+"""Load shedding: a request that would be refused anyway is refused before it is parsed.
 
-Under a load far beyond what the models can carry most requests are refused. Parsed, routed and checked first, a refusal
-costs more than a millisecond of the very cores that the models need, and those who were let in would pay for it.
+Under a load far above capacity most requests are refused. A refusal after parsing, routing and checking costs more than
+a millisecond of CPU time on the same cores that the models need, and would slow down the accepted requests.
 """
 
 import re
@@ -14,43 +14,44 @@ from saccade.serve.headers import NO_STORE, SECURITY_HEADERS
 from saccade.serve.log import new_request_id
 from saccade.serve.metrics import Metrics
 
-MODEL_PATHS = ("/translate", "/v1/translate")  # the paths that ask for a model's time
-_ASKS = tuple(f"POST {path} HTTP/1.1\r\n".encode() for path in MODEL_PATHS)
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*(?=\r\n|$)")
-_SPECIAL = re.compile(  # a refusal to a page of another origin needs headers of its own, as CORS has it
+MODEL_PATHS = ("/translate", "/v1/translate")  # the paths whose requests need a model
+_REQUEST_LINES = tuple(f"POST {path} HTTP/1.1\r\n".encode() for path in MODEL_PATHS)
+_CONTENT_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*(?=\r\n|$)")
+_NEEDS_PARSER = re.compile(  # `origin`: a refusal to a page of another origin needs CORS headers
     rb"\r\n(?:connection:(?![ \t]*keep-alive[ \t]*(?:\r\n|$))|transfer-encoding:|expect:|upgrade:|origin:)"
 )
 
 
-def asks_for_work(data: bytes) -> bool:
-    """Whether these bytes are one whole request for a translation, without anything that needs a parser's care."""
-    if not data.startswith(_ASKS):
+def is_translation_request(data: bytes) -> bool:
+    """Whether these bytes are exactly one complete translation request with no header that needs a full HTTP parser."""
+    if not data.startswith(_REQUEST_LINES):
         return False
     head, _, body = data.partition(b"\r\n\r\n")
-    lengths = _LENGTH.findall(head := head.lower())
-    return len(lengths) == 1 and int(lengths[0]) == len(body) and not _SPECIAL.search(head)
+    lengths = _CONTENT_LENGTH.findall(head := head.lower())
+    return len(lengths) == 1 and int(lengths[0]) == len(body) and not _NEEDS_PARSER.search(head)
 
 
 class LoadShedder:
-    """In front of the parser. `turn_away` raises `Refused` when there is no room for even the smallest request."""
+    """Refuses requests before the parser. `check_capacity` raises `ApiError` if even the smallest request has no
+    room."""
 
-    def __init__(self, turn_away: Callable[[], None], metrics: Metrics):
-        self._turn_away, self._metrics = turn_away, metrics
+    def __init__(self, check_capacity: Callable[[], None], metrics: Metrics):
+        self._check_capacity, self._metrics = check_capacity, metrics
 
     def refusal(self, data: bytes) -> bytes | None:
-        """The answer to these bytes, if they are a request that is to be turned away."""
-        if asks_for_work(data):
+        """The response to these bytes if they are a request that must be refused, else None."""
+        if is_translation_request(data):
             try:
-                self._turn_away()
-            except ApiError as refused:
+                self._check_capacity()
+            except ApiError as error:
                 path = data[5 : data.index(b" ", 5)].decode()
-                self._metrics.answered(path, refused.status, 0.0, refused.reason)
-                return _written(refused)
+                self._metrics.count_response(path, error.status, 0.0, error.reason)
+                return _response_bytes(error)
         return None
 
 
-def _written(refused: ApiError) -> bytes:
+def _response_bytes(error: ApiError) -> bytes:
     fixed = {"date": formatdate(usegmt=True), **SECURITY_HEADERS, **NO_STORE, "x-request-id": new_request_id()}
-    lines = [f"{name}: {value}\r\n" for name, value in {**fixed, **refused.headers}.items()]
-    status = f"HTTP/1.1 {refused.status} {HTTPStatus(refused.status).phrase}\r\n"
-    return "".join([status, *lines, "\r\n"]).encode() + refused.body
+    lines = [f"{name}: {value}\r\n" for name, value in {**fixed, **error.headers}.items()]
+    status = f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}\r\n"
+    return "".join([status, *lines, "\r\n"]).encode() + error.body

@@ -1,4 +1,5 @@
-"""The service's log: failures on stderr, under the number that the client was told. Texts are never logged."""
+"""The service's log: failed requests on stderr, under the request id that the client received. Texts are never
+logged."""
 
 import logging
 import secrets
@@ -7,9 +8,9 @@ _LOG = logging.getLogger("saccade.serve")
 
 
 def new_request_id() -> str:
-    """Names a request, in the answer and in the log."""
+    """A random id that stands in the response header X-Request-Id, in a 500 and in the log."""
     return secrets.token_hex(8)
 
 
-def log_failure(number: str, error: BaseException) -> None:
-    _LOG.error("request %s failed", number, exc_info=error)
+def log_failure(request_id: str, error: BaseException) -> None:
+    _LOG.error("request %s failed", request_id, exc_info=error)

@@ -1,7 +1,7 @@
-"""The border of the application: limits on what comes in, and what every answer carries.
+"""The outermost ASGI layer: checks on every request, headers of every response, metrics, and cancellation.
 
-A body is read whole before the application sees the request, so all limits on it stand here. A client that goes away
-cancels its request.
+A body is read completely before the application is called, so all limits on bodies are enforced here. When a client
+disconnects, its request is cancelled.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
-from saccade.serve.bodies import Bodies, ClientDisconnected, Receive, throw_away
-from saccade.serve.errors import ApiError, Message, Send, internal_error
+from saccade.serve.bodies import BodyReader, ClientDisconnected, Receive, discard_body
+from saccade.serve.errors import ApiError, Message, Send, internal_error, shutting_down
 from saccade.serve.headers import NO_STORE, SECURITY_HEADERS
 from saccade.serve.log import log_failure, new_request_id
 from saccade.serve.metrics import Metrics
@@ -21,104 +21,104 @@ from saccade.serve.settings import Settings
 Scope = MutableMapping[str, Any]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-CLIENT_CLOSED = 499  # the client had gone
+CLIENT_CLOSED_REQUEST = 499  # the status, as in nginx, under which a disconnected client's request is counted
 
 
 class TrackedResponse:
-    """What goes back: with the headers that every answer has, and a memory of how far it is."""
+    """Sends a response with the headers common to all, and records how much of it has been sent."""
 
-    def __init__(self, send: Send, number: str):
+    def __init__(self, send: Send, request_id: str):
         self._send = send
-        self._headers = {**SECURITY_HEADERS, "x-request-id": number}
+        self._headers = {**SECURITY_HEADERS, "x-request-id": request_id}
         self.status = 0
-        self.whole = False
-        self.heard_all = False  # of the request
+        self.complete = False
+        self.body_received = False  # of the request
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            given = {name.lower() for name, _ in message["headers"]}
-            more = {**NO_STORE, **self._headers}.items()
-            added = [(name.encode(), value.encode()) for name, value in more if name.encode() not in given]
+            present = {name.lower() for name, _ in message["headers"]}
+            common = {**NO_STORE, **self._headers}.items()
+            added = [(name.encode(), value.encode()) for name, value in common if name.encode() not in present]
             message = {**message, "headers": [*message["headers"], *added]}
         else:
-            self.whole = not message.get("more_body", False)
+            self.complete = not message.get("more_body", False)
         await self._send(message)
 
-    async def refuse(self, refusal: ApiError, receive: Receive) -> None:
-        """Say why not, and close; whatever still comes in is thrown away first."""
+    async def send_error(self, error: ApiError, receive: Receive) -> None:
+        """Send an error unless a response has begun, discard the rest of the request and close the connection."""
         if not self.status:
-            await self.send(refusal.start(connection="close"))
-            await self.send({"type": "http.response.body", "body": refusal.body, "more_body": True})
-            if not self.heard_all and refusal.status != 408:  # which has had its time
-                await throw_away(receive)
+            await self.send(error.start_message(connection="close"))
+            await self.send({"type": "http.response.body", "body": error.body, "more_body": True})
+            if not self.body_received and error.status != 408:  # 408: the body has already timed out
+                await discard_body(receive)
             await self.send({"type": "http.response.body", "body": b""})
 
 
 class Middleware:
-    """An ASGI application round another. `endpoints` are the paths that are counted by name."""
+    """An ASGI application around another one. `endpoints` are the paths that have their own label in the metrics."""
 
     def __init__(self, inner: Application, settings: Settings, metrics: Metrics, endpoints: frozenset[str]):
         self._inner, self._settings, self._metrics, self._endpoints = inner, settings, metrics, endpoints
-        self._bodies = Bodies(settings)
+        self._bodies = BodyReader(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._inner(scope, receive, send)
             return
-        began = time.monotonic()
-        state = scope["state"] = {**scope.get("state", {}), "number": new_request_id(), "reason": ""}
-        answer = TrackedResponse(send, state["number"])
+        start = time.monotonic()
+        state = scope["state"] = {**scope.get("state", {}), "request_id": new_request_id(), "reason": ""}
+        response = TrackedResponse(send, state["request_id"])
         try:
-            await self._visit(scope, receive, answer)
-        except ApiError as refusal:
-            state["reason"] = refusal.reason
-            await answer.refuse(refusal, receive)
+            await self._handle(scope, receive, response)
+        except ApiError as error:
+            state["reason"] = error.reason
+            await response.send_error(error, receive)
         except ClientDisconnected:
             state["reason"] = "gone"
-        except asyncio.CancelledError:  # the server's grace is over
-            await answer.refuse(ApiError(503, "the service is shutting down", 1), receive)
+        except asyncio.CancelledError:  # the grace period of the shutdown is over
+            await response.send_error(shutting_down(), receive)
         except Exception as error:
-            log_failure(state["number"], error)
-            await answer.refuse(internal_error(state["number"]), receive)
+            log_failure(state["request_id"], error)
+            await response.send_error(internal_error(state["request_id"]), receive)
         finally:
             endpoint = scope["path"] if scope["path"] in self._endpoints else "other"
-            seconds = time.monotonic() - began
-            self._metrics.answered(endpoint, answer.status or CLIENT_CLOSED, seconds, state["reason"])
+            status = response.status or CLIENT_CLOSED_REQUEST
+            self._metrics.count_response(endpoint, status, time.monotonic() - start, state["reason"])
 
-    async def _visit(self, scope: Scope, receive: Receive, answer: TrackedResponse) -> None:
+    async def _handle(self, scope: Scope, receive: Receive, response: TrackedResponse) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         head = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         if head + len(scope["raw_path"]) + len(scope["query_string"]) > self._settings.header:
-            raise ApiError(431, f"the head of a request may have {self._settings.header:,} bytes", reason="head")
+            raise ApiError(431, f"the request head is longer than {self._settings.header:,} bytes", reason="head")
         host = headers.get("host", "")
         if host:
             check_host(host, self._settings)
         if "origin" in headers:
             check_origin(scope["method"], headers["origin"], host, self._settings)
         if headers.get("content-encoding", "identity") != "identity":
-            raise ApiError(415, "the body must not be compressed", reason="encoding")
+            raise ApiError(415, "compressed request bodies are not supported", reason="encoding")
         async with self._bodies.read(receive, int(headers.get("content-length", 0))) as body:
-            answer.heard_all = True
-            await self._answered(scope, body, receive, answer)
+            response.body_received = True
+            await self._run_application(scope, body, receive, response)
 
-    async def _answered(self, scope: Scope, body: bytes, receive: Receive, answer: TrackedResponse) -> None:
-        """Let the application answer for as long as the client is there."""
+    async def _run_application(self, scope: Scope, body: bytes, receive: Receive, response: TrackedResponse) -> None:
+        """Call the application with the received body, and cancel it if the client disconnects."""
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        gone = asyncio.ensure_future(receive())
+        disconnect = asyncio.ensure_future(receive())
 
         async def replay() -> Message:
-            return messages.pop() if messages else await asyncio.shield(gone)
+            return messages.pop() if messages else await asyncio.shield(disconnect)
 
-        work = asyncio.ensure_future(self._inner(scope, replay, answer.send))
+        application = asyncio.ensure_future(self._inner(scope, replay, response.send))
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not work.done() and not answer.whole:
-                work.cancel()
+            await asyncio.wait((application, disconnect), return_when=asyncio.FIRST_COMPLETED)
+            if not application.done() and not response.complete:
+                application.cancel()
                 with suppress(asyncio.CancelledError):
-                    await work
+                    await application
                 raise ClientDisconnected
-            await work
+            await application
         finally:
-            gone.cancel()
-            work.cancel()
+            disconnect.cancel()
+            application.cancel()

@@ -1,4 +1,4 @@
-"""A run as the service uses it. Threads may share one."""
+"""A run as the service uses it. Several threads may use the same one."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,14 +11,14 @@ from saccade.config import build, plain
 from saccade.decode.engine import DecodeConfig, Output, in_order, search_settings
 from saccade.models.assemble import cross_attentions
 from saccade.recipe import kind_of
-from saccade.view.history import read_history
+from saccade.runs.history import read_history
 from saccade.view.page import viewer_data
 
 MAX_EXAMPLES = 3
 
 
 class ServedModel:
-    """A run with a name and a language pair."""
+    """A run with the name and the language pair under which it is served."""
 
     def __init__(self, run: Run, name: str, source: str, target: str):
         self.name, self.source, self.target = name, source, target
@@ -28,22 +28,24 @@ class ServedModel:
         self.decode = cache(self._decode)
 
     @cached_property
-    def longest(self) -> int:
-        """The most tokens it can read at a time."""
-        places = self._run.model.encoder.longest
-        return min(self._run.recipe.data.longest, places - 1 if places else self._run.recipe.data.longest)
+    def max_tokens(self) -> int:
+        """The most source tokens of a sentence, without the end symbol."""
+        positions = self._run.model.encoder.longest
+        longest = self._run.recipe.data.longest
+        return min(longest, positions - 1 if positions else longest)
 
     @cached_property
     def examples(self) -> list[str]:
-        """Sources its training showed at each validation."""
+        """The source sentences that training showed at its last validation, for the page and for warm-up."""
         last = read_history(self._run.folder).validations[-1:]
-        return [str(sample.source) for validated in last for sample in validated.samples][:MAX_EXAMPLES]
+        return [str(sample.source) for validation in last for sample in validation.samples][:MAX_EXAMPLES]
 
-    def tokens(self, sentence: str) -> int:
+    def count_tokens(self, sentence: str) -> int:
+        """The number of source tokens, without the end symbol."""
         return len(self._run.codecs.source.encode([sentence])[0])
 
     def _decode(self, alternatives: int) -> DecodeConfig:
-        """The recipe's search, widened where so many outputs cannot come out of it."""
+        """The recipe's decode settings, with a beam wide enough for `alternatives` + 1 outputs."""
         base = self._run.recipe.decode
         if not alternatives:
             return base
@@ -51,58 +53,61 @@ class ServedModel:
         wide = {"size": max(beam["size"], alternatives + 1), "best": alternatives + 1}
         return search_settings(base, {"search": beam | wide})
 
-    def width(self, alternatives: int) -> int:
-        """How many hypotheses of a sentence are held at a time."""
+    def beam_width(self, alternatives: int) -> int:
+        """The number of hypotheses that the search keeps per sentence."""
         return build(self.decode(alternatives).search, "decode.search").width
 
     def generate(
         self, sentences: Sequence[str], alternatives: int, should_continue: Callable[[], bool]
     ) -> list[list[Output]]:
-        """For each sentence its outputs, best first. `going` is asked between steps whether anyone still waits."""
+        """The outputs of each sentence, best first. `should_continue` is called between decoder steps; if it returns
+        False, the search raises `Cancelled`."""
         with self._lock.shared():
             return list(
                 in_order(self._engine.generate(sentences, self.decode(alternatives), should_continue=should_continue))
             )
 
     def links(self, source: str, target: str) -> list[tuple[int, int]] | None:
-        """Which word of the source belongs to which of the target; nothing if the model has no attention to say it."""
+        """The word alignment: pairs of source and target word indices. None if the model has no cross-attention."""
         if not cross_attentions(self._run.model):
             return None
         with self._lock.exclusive():
             return sorted(self._run.align([(source, target)])[0])
 
     def attention(self, source: str, target: str) -> dict[str, Any]:
-        """What the viewer shows."""
+        """The attention weights of a sentence pair, as the viewer's data."""
         with self._lock.exclusive():
             return viewer_data([self._run.attention(source, target)])
 
 
 class ReadWriteLock:
-    """Searches run side by side; who listens to a model's parts must be alone with it."""
+    """A lock that many threads may hold as shared, or one as exclusive. Searches share a model; capturing attention
+    needs it exclusively, because the listeners would record the other threads' searches too."""
 
     def __init__(self) -> None:
         self._change = threading.Condition()
-        self._inside = self._waiting = 0
+        self._shared_holders = self._exclusive_waiters = 0
 
     @contextmanager
     def shared(self) -> Iterator[None]:
         with self._change:
-            self._change.wait_for(lambda: not self._waiting)  # else many searches would never let a listener in
-            self._inside += 1
+            # A waiting exclusive holder goes first: overlapping searches would otherwise never let it in.
+            self._change.wait_for(lambda: not self._exclusive_waiters)
+            self._shared_holders += 1
         try:
             yield
         finally:
             with self._change:
-                self._inside -= 1
+                self._shared_holders -= 1
                 self._change.notify_all()
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         with self._change:
-            self._waiting += 1
+            self._exclusive_waiters += 1
             try:
-                self._change.wait_for(lambda: not self._inside)
+                self._change.wait_for(lambda: not self._shared_holders)
                 yield
             finally:
-                self._waiting -= 1
+                self._exclusive_waiters -= 1
                 self._change.notify_all()

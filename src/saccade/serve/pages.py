@@ -1,4 +1,4 @@
-"""The files of the page: a table of names, read once at the start. What is not in it is not there."""
+"""The static files of the web page, read once at startup. A path that is not one of them is a 404."""
 
 import hashlib
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from saccade.serve.errors import ApiError
 
-_TYPES = {
+_MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
@@ -21,40 +21,39 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class StaticFile:
-    """A file as it is sent."""
+    """The content and media type of a file."""
 
     content: bytes
     media_type: str
 
     @property
-    def tag(self) -> str:
+    def etag(self) -> str:
         return f'"{hashlib.sha256(self.content).hexdigest()[:16]}"'
 
 
-def _pages() -> dict[str, StaticFile]:
-    """Address → file."""
-    found = {
-        "/": StaticFile(files("saccade.serve").joinpath("web", "index.html").read_bytes(), "text/html; charset=utf-8")
-    }
-    for package, address in (("saccade.view", "/static/view/"), ("saccade.serve", "/static/")):
+def _static_files() -> dict[str, StaticFile]:
+    """URL path → file."""
+    index = files("saccade.serve").joinpath("web", "index.html").read_bytes()
+    served = {"/": StaticFile(index, "text/html; charset=utf-8")}
+    for package, prefix in (("saccade.view", "/static/view/"), ("saccade.serve", "/static/")):
         for file in files(package).joinpath("web").iterdir():
-            kind = _TYPES.get(f".{file.name.rpartition('.')[2]}")
-            if kind:
-                found[address + file.name] = StaticFile(file.read_bytes(), kind)
-    return found
+            media_type = _MEDIA_TYPES.get(f".{file.name.rpartition('.')[2]}")
+            if media_type:
+                served[prefix + file.name] = StaticFile(file.read_bytes(), media_type)
+    return served
 
 
 def page_routes() -> list[Route]:
-    """GET and HEAD of each file."""
-    pages = _pages()
+    """The GET and HEAD routes of the static files."""
+    served = _static_files()
 
     async def page(request: Request) -> Response:
-        found = pages.get(request.url.path)
-        if found is None:
+        file = served.get(request.url.path)
+        if file is None:
             raise ApiError(404, "there is no such page")
-        headers = {"ETag": found.tag, "Cache-Control": "no-cache"}
-        if found.tag in request.headers.get("if-none-match", ""):
+        headers = {"ETag": file.etag, "Cache-Control": "no-cache"}
+        if file.etag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        return Response(found.content, media_type=found.media_type, headers=headers)
+        return Response(file.content, media_type=file.media_type, headers=headers)
 
     return [Route("/", page), Route("/static/{name:path}", page)]

@@ -1,8 +1,10 @@
-"""Sentences that wait for a model. Those of many requests go into one batch if they ask for the same search.
+"""The queue of sentences, which forms micro-batches. Sentences of several requests share a batch if they need the same
+model and the same search.
 
-Half of each batch belongs to the oldest request, the other half goes round all requests: a long text cannot hold up
-a short one, and short ones cannot starve a long one. So a request of n sentences is done when half of the models' time
-has sufficed either for all that waits, or for n sentences of each request. Who cannot be in time is refused at once.
+Scheduling: half of each batch goes to the oldest request, the other half to all requests in turn (round robin). So a
+long text does not delay short ones, and short ones do not starve a long one. It follows that a request of n sentences
+is finished once half of the models' time suffices either for everything that waits, or for n sentences of every
+request. `submit` estimates that time and rejects a request that would miss its deadline.
 """
 
 import asyncio
@@ -15,18 +17,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from saccade.decode.engine import Output
-from saccade.serve.errors import ApiError
+from saccade.serve.errors import ApiError, shutting_down
 from saccade.serve.metrics import Metrics
 from saccade.serve.models import ServedModel
 from saccade.serve.settings import Settings
 from saccade.serve.throughput import Throughput
 
-TOO_LATE = "the request could not be answered in time; try again later or send less"
+DEADLINE_MESSAGE = "the request cannot be answered before its deadline; try again later or send less text"
 
 
 @dataclass(frozen=True)
 class TranslationOptions:
-    """What is wanted beside the best translation."""
+    """What a request asks for beside the best translation: the number of alternatives, alignment links, attention."""
 
     alternatives: int = 0
     links: bool = False
@@ -35,7 +37,7 @@ class TranslationOptions:
 
 @dataclass(frozen=True)
 class SentenceOutput:
-    """One output for a sentence, with what was wished for beside it."""
+    """One output for a sentence, with its alignment links and attention if the request asked for them."""
 
     output: Output
     links: list[tuple[int, int]] | None = None
@@ -44,31 +46,31 @@ class SentenceOutput:
 
 @dataclass(eq=False)
 class QueuedRequest:
-    """The sentences of one request. `number` is the request's, for the log."""
+    """The sentences of one request, and the results as they come in."""
 
     model: ServedModel
     options: TranslationOptions
     sentences: Sequence[str]
-    sizes: Sequence[int]  # tokens of each sentence, times the hypotheses that are held
-    request_id: str
-    done: "asyncio.Future[list[list[SentenceOutput]]]"
-    began: float = field(default_factory=time.monotonic)
-    taken: int = 0
-    found: dict[int, list[SentenceOutput]] = field(default_factory=dict)  # outputs of each sentence, best first
-    open: bool = True
+    sizes: Sequence[int]  # of each sentence: (tokens + end symbol) × hypotheses
+    request_id: str  # for the log
+    result: "asyncio.Future[list[list[SentenceOutput]]]"
+    submitted: float = field(default_factory=time.monotonic)
+    taken: int = 0  # how many sentences workers have taken
+    outputs: dict[int, list[SentenceOutput]] = field(default_factory=dict)  # sentence → outputs, best first
+    open: bool = True  # a client still waits for the result
 
     @property
     def group(self) -> tuple[str, int]:
-        """Tickets of the same line can be translated together."""
+        """Requests of the same group can share a batch."""
         return self.model.name, self.options.alternatives
 
-    def left(self) -> int:
+    def remaining(self) -> int:
         return len(self.sentences) - self.taken
 
 
 @dataclass(frozen=True)
 class SentenceJob:
-    """One sentence that a worker has taken."""
+    """One sentence of a batch."""
 
     request: QueuedRequest
     index: int
@@ -83,123 +85,129 @@ class SentenceJob:
 
 
 class _RequestGroup:
-    """Tickets that ask for the same search: by age, and in turn."""
+    """The waiting requests that can share a batch, by age and in round-robin order."""
 
     def __init__(self) -> None:
         self.by_age: OrderedDict[QueuedRequest, None] = OrderedDict()
-        self.turns: deque[QueuedRequest] = deque()
+        self.round_robin: deque[QueuedRequest] = deque()
 
-    def add(self, ticket: QueuedRequest) -> None:
-        self.by_age[ticket] = None
-        self.turns.append(ticket)
+    def add(self, request: QueuedRequest) -> None:
+        self.by_age[request] = None
+        self.round_robin.append(request)
 
-    def remove(self, ticket: QueuedRequest) -> bool:
-        """Whether it was there."""
-        if ticket not in self.by_age:
+    def remove(self, request: QueuedRequest) -> bool:
+        """Remove a request; False if it is not in the group."""
+        if request not in self.by_age:
             return False
-        del self.by_age[ticket]
-        self.turns.remove(ticket)
+        del self.by_age[request]
+        self.round_robin.remove(request)
         return True
 
     def waiting(self) -> int:
-        return sum(ticket.left() for ticket in self.by_age)
+        return sum(request.remaining() for request in self.by_age)
 
     def take(self, rows: int) -> list[SentenceJob]:
+        """Take up to `rows` sentences, alternately of the oldest request and of the next in turn."""
         jobs: list[SentenceJob] = []
         while self.by_age and len(jobs) < rows:
             if len(jobs) % 2:
-                self.turns.rotate(-1)
-                ticket = self.turns[0]
+                self.round_robin.rotate(-1)
+                request = self.round_robin[0]
             else:
-                ticket = next(iter(self.by_age))
-            jobs.append(SentenceJob(ticket, ticket.taken))
-            ticket.taken += 1
-            if not ticket.left():
-                self.remove(ticket)
+                request = next(iter(self.by_age))
+            jobs.append(SentenceJob(request, request.taken))
+            request.taken += 1
+            if not request.remaining():
+                self.remove(request)
         return jobs
 
 
 @dataclass
 class _Load:
-    """What one model has to do: requests and sentences that wait, sentences in work, and the sizes of both together."""
+    """The load of one model: waiting requests, waiting sentences, sentences in batches, and the size of both kinds of
+    sentences together."""
 
     requests: int = 0
     waiting: int = 0
-    working: int = 0
+    running: int = 0
     size: int = 0
 
-    def ahead(self, each: float) -> tuple[int, int]:
-        """How many sentences are done, and of what size, by the time that every request has had `each` of them."""
-        rows = int(min(self.waiting, each * self.requests)) + -(-self.working // 2)  # half of the work is done already
+    def work_until(self, sentences_each: float) -> tuple[int, int]:
+        """The sentences, and their size, to translate until every request has had `sentences_each` of its own. Running
+        batches count half: on average they are half done."""
+        rows = int(min(self.waiting, sentences_each * self.requests)) + -(-self.running // 2)
         return rows, rows * self.mean_size()
 
     def mean_size(self) -> int:
-        return -(-self.size // max(1, self.waiting + self.working))
+        return -(-self.size // max(1, self.waiting + self.running))
 
 
 class Queue:
-    """Between the event loop, which submits and withdraws, and the workers, which take batches."""
+    """Connects the event loop, which submits and cancels requests, with the workers, which take batches."""
 
-    def __init__(self, settings: Settings, workers: int, pace: Throughput, metrics: Metrics):
-        self._settings, self._workers, self._throughput, self._metrics = settings, workers, pace, metrics
-        self._change = threading.Condition()  # whose lock may be taken again by its holder
-        self._lines: OrderedDict[tuple[str, int], _RequestGroup] = OrderedDict()
-        self._loads: defaultdict[str, _Load] = defaultdict(_Load)  # by model
-        self._idle = 0  # workers
+    def __init__(self, settings: Settings, workers: int, throughput: Throughput, metrics: Metrics):
+        self._settings, self._workers, self._throughput, self._metrics = settings, workers, throughput, metrics
+        self._change = threading.Condition()  # its lock is re-entrant
+        self._groups: OrderedDict[tuple[str, int], _RequestGroup] = OrderedDict()
+        self._loads: defaultdict[str, _Load] = defaultdict(_Load)  # by model name
+        self._idle_workers = 0
         self._closed = False
         self.draining = False
 
-    # ── the event loop's side ──
+    # ── called by the event loop ──
 
     def check_capacity(self, count: int = 1) -> None:
-        """Refuse a request of so many sentences, or of any, if there is no room for it."""
+        """Refuse a request of `count` sentences if the queue has no room for it or is too slow at the moment."""
         if self.draining:
-            raise ApiError(503, "the service is shutting down", 1, "draining")
+            raise shutting_down("draining")
         with self._change:
-            before = self._seconds(count)
+            wait = self._estimated_seconds(count)
             if self._waiting + count > self._settings.queue:
-                raise ApiError(429, "too many requests wait; try again later", before, "full")
-            if before > self._settings.longest_wait:
-                raise ApiError(503, TOO_LATE, before - self._settings.longest_wait, "late")
+                raise ApiError(429, "the queue is full; try again later", wait, "full")
+            if wait > self._settings.longest_wait:
+                raise ApiError(503, DEADLINE_MESSAGE, wait - self._settings.longest_wait, "late")
 
-    def submit(self, ticket: QueuedRequest) -> None:
-        """Let it wait, or refuse it at once."""
+    def submit(self, request: QueuedRequest) -> None:
+        """Queue a request, or refuse it at once."""
         with self._change:
-            count, idle = len(ticket.sentences), self.empty
+            count, was_empty = len(request.sentences), self.empty
             self.check_capacity(count)
-            self._enter(ticket)
-            late = 2 * min(self._seconds(math.inf), self._seconds(count)) - self._settings.deadline
-            if late > 0 and not idle:  # an idle service tries everything, else one slow batch would close it for good
-                self._leave(ticket)
-                raise ApiError(503, TOO_LATE, late, "late")
-            self._lines.setdefault(ticket.group, _RequestGroup()).add(ticket)
+            self._add_load(request)
+            wait = 2 * min(self._estimated_seconds(math.inf), self._estimated_seconds(count))
+            late = wait - self._settings.deadline
+            # An idle service accepts every request: after one slow batch it would otherwise refuse all of them, and
+            # never measure its speed again.
+            if late > 0 and not was_empty:
+                self._remove_load(request)
+                raise ApiError(503, DEADLINE_MESSAGE, late, "late")
+            self._groups.setdefault(request.group, _RequestGroup()).add(request)
             self._change.notify_all()
         self._metrics.queue_size.set(self._waiting)
 
-    def cancel(self, ticket: QueuedRequest) -> None:
-        """Nobody waits for it any more."""
+    def cancel(self, request: QueuedRequest) -> None:
+        """Drop a request whose result is no longer needed. Repeated calls have no effect."""
         with self._change:
-            ticket.open = False
-            line = self._lines.get(ticket.group)
-            if line and line.remove(ticket):
-                self._leave(ticket)
+            request.open = False
+            group = self._groups.get(request.group)
+            if group and group.remove(request):
+                self._remove_load(request)
         self._metrics.queue_size.set(self._waiting)
 
-    def _enter(self, ticket: QueuedRequest) -> None:
-        load = self._loads[ticket.model.name]
-        load.requests, load.waiting = load.requests + 1, load.waiting + ticket.left()
-        load.size += sum(ticket.sizes[ticket.taken :])
+    def _add_load(self, request: QueuedRequest) -> None:
+        load = self._loads[request.model.name]
+        load.requests, load.waiting = load.requests + 1, load.waiting + request.remaining()
+        load.size += sum(request.sizes[request.taken :])
 
-    def _leave(self, ticket: QueuedRequest) -> None:
-        load = self._loads[ticket.model.name]
-        load.requests, load.waiting = load.requests - 1, load.waiting - ticket.left()
-        load.size -= sum(ticket.sizes[ticket.taken :])
+    def _remove_load(self, request: QueuedRequest) -> None:
+        load = self._loads[request.model.name]
+        load.requests, load.waiting = load.requests - 1, load.waiting - request.remaining()
+        load.size -= sum(request.sizes[request.taken :])
 
-    def _seconds(self, each: float) -> float:
-        """Until every request has had `each` sentences translated, if all the models' time were theirs."""
+    def _estimated_seconds(self, sentences_each: float) -> float:
+        """The time until `sentences_each` sentences of every request are translated, if all workers did only that."""
         total = 0.0
         for name, load in self._loads.items():
-            rows, size = load.ahead(each)
+            rows, size = load.work_until(sentences_each)
             if rows:
                 total += self._throughput.seconds(name, min(self._settings.batch, -(-rows // self._workers)), size)
         return total / self._workers
@@ -210,59 +218,61 @@ class Queue:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits and nothing is in work."""
-        return not any(load.waiting or load.working for load in self._loads.values())
+        """Whether no sentence waits and no batch is running."""
+        return not any(load.waiting or load.running for load in self._loads.values())
 
     def close(self) -> None:
         with self._change:
             self._closed = True
             self._change.notify_all()
 
-    # ── the workers' side ──
+    # ── called by the workers ──
 
     def take(self) -> list[SentenceJob]:
-        """Wait for a batch; nothing once the queue is closed."""
+        """Wait for a batch and take it; an empty list once the queue is closed."""
         with self._change:
-            self._idle += 1
+            self._idle_workers += 1
             jobs: list[SentenceJob] = []
             while not jobs and not self._closed:
                 self._change.wait_for(lambda: self._waiting or self._closed)
-                self._change.wait_for(self._enough, self._settings.batch_wait)
-                jobs = self._next()  # nothing, if another worker was quicker
-            self._idle -= 1
+                self._change.wait_for(self._has_full_batch, self._settings.batch_wait)
+                jobs = self._next_batch()  # empty if another worker was faster
+            self._idle_workers -= 1
         self._metrics.queue_size.set(self._waiting)
         now = time.monotonic()
         for job in jobs:
-            self._metrics.queue_wait.observe(now - job.request.began)
+            self._metrics.queue_wait.observe(now - job.request.submitted)
         return jobs
 
-    def _enough(self) -> bool:
+    def _has_full_batch(self) -> bool:
         return self._waiting >= self._settings.batch or self._closed
 
-    def _next(self) -> list[SentenceJob]:
-        """A batch of the next line in turn; idle workers share what waits in it."""
-        for name, line in list(self._lines.items()):
-            if waiting := line.waiting():
-                self._lines.move_to_end(name)
-                load = self._loads[name[0]]
-                jobs = line.take(self._limit_rows(name[0], min(self._settings.batch, -(-waiting // self._idle))))
-                load.waiting, load.working = load.waiting - len(jobs), load.working + len(jobs)
-                load.requests -= sum(not ticket.left() for ticket in {job.request for job in jobs})
+    def _next_batch(self) -> list[SentenceJob]:
+        """A batch of the next group in turn. The idle workers share the waiting sentences of a group."""
+        for key, group in list(self._groups.items()):
+            if waiting := group.waiting():
+                self._groups.move_to_end(key)
+                model = key[0]
+                load = self._loads[model]
+                rows = min(self._settings.batch, -(-waiting // self._idle_workers))
+                jobs = group.take(self._limit_rows(model, rows))
+                load.waiting, load.running = load.waiting - len(jobs), load.running + len(jobs)
+                load.requests -= sum(not request.remaining() for request in {job.request for job in jobs})
                 return jobs
-            del self._lines[name]
+            del self._groups[key]
         return []
 
     def _limit_rows(self, model: str, rows: int) -> int:
-        """So many rows, or fewer if the batch would last too long for those who come next."""
+        """`rows`, or fewer if such a batch would take longer than `batch_time`: later requests wait for it to end."""
         seconds = self._throughput.seconds(model, rows, rows * self._loads[model].mean_size())
         return rows if seconds <= self._settings.batch_time else max(1, int(rows * self._settings.batch_time / seconds))
 
-    def finish(self, jobs: Sequence[SentenceJob], say: Callable[[QueuedRequest], None]) -> None:
-        """A worker has done with these; `say` is called for each ticket that now has all it waited for."""
+    def finish(self, jobs: Sequence[SentenceJob], deliver: Callable[[QueuedRequest], None]) -> None:
+        """Record that a batch is done, and call `deliver` for each request that now has all its outputs."""
         with self._change:
             load = self._loads[jobs[0].request.model.name]
-            load.working, load.size = load.working - len(jobs), load.size - sum(job.size for job in jobs)
-            for ticket in {job.request: None for job in jobs}:
-                if ticket.open and len(ticket.found) == len(ticket.sentences):
-                    ticket.open = False
-                    say(ticket)
+            load.running, load.size = load.running - len(jobs), load.size - sum(job.size for job in jobs)
+            for request in {job.request: None for job in jobs}:
+                if request.open and len(request.outputs) == len(request.sentences):
+                    request.open = False
+                    deliver(request)

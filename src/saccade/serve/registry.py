@@ -1,39 +1,51 @@
-"""The models that are served, and which of them a request means."""
+"""The served models, and which of them a request can use."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from saccade.config import nearest
 from saccade.serve.errors import ApiError
 from saccade.serve.models import ServedModel
 
 
+def source_languages(models: Iterable[ServedModel]) -> list[str]:
+    """The source language codes of these models, each once."""
+    return list(dict.fromkeys(model.source for model in models))
+
+
+def target_languages(models: Iterable[ServedModel]) -> list[str]:
+    """The target language codes of these models, each once."""
+    return list(dict.fromkeys(model.target for model in models))
+
+
 class ModelRegistry:
-    """The models that are served; of two for the same pair the first is meant unless the other is named."""
+    """The served models by name. Of several for one language pair the first is used unless the request names one."""
 
     def __init__(self, models: Sequence[ServedModel]):
         self.models = {model.name: model for model in models}
 
     @property
     def languages(self) -> list[str]:
-        """Every code, sources first, each once."""
-        codes = [model.source for model in self.models.values()] + [model.target for model in self.models.values()]
-        return list(dict.fromkeys(codes))
+        """All language codes, source languages first, each once."""
+        models = self.models.values()
+        return list(dict.fromkeys([*source_languages(models), *target_languages(models)]))
 
-    def targets(self, source: str) -> list[str]:
-        return list(dict.fromkeys(m.target for m in self.models.values() if m.source == source))
+    def targets_of(self, source: str) -> list[str]:
+        """The languages into which `source` can be translated."""
+        return target_languages(model for model in self.models.values() if model.source == source)
 
-    def fitting(self, source: str | None, target: str | None, name: str | None = None) -> list[ServedModel]:
-        """The models for what was asked; None asks for nothing. What no model can do is refused."""
+    def matching(self, source: str | None, target: str | None, name: str | None = None) -> list[ServedModel]:
+        """The models with this source language, target language and name, where None matches all. A 400 if there is
+        none."""
         if name is not None and name not in self.models:
             raise ApiError(400, f"model: there is no such model{nearest(name[:40], self.models)}")
         for code in (source, target):
             if code is not None and code not in self.languages:
                 raise ApiError(400, f"{code[:20]} is not supported{nearest(code[:20], self.languages)}")
-        found = [
+        models = [
             model
             for model in self.models.values()
             if name in (None, model.name) and source in (None, model.source) and target in (None, model.target)
         ]
-        if not found:
+        if not models:
             raise ApiError(400, f"{source or 'any language'} to {target or 'any language'} is not supported")
-        return found
+        return models

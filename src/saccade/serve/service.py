@@ -1,22 +1,21 @@
-"""A request from text to text: into sentences, through the queue, together again."""
+"""Translates whole texts: split into sentences, translate them through the queue, and join the results."""
 
 import asyncio
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from starlette.requests import Request
 
 from saccade.decode.engine import Output
-from saccade.serve.detect import Detector
+from saccade.serve.detect import LanguageDetector
 from saccade.serve.errors import ApiError
 from saccade.serve.metrics import Metrics
 from saccade.serve.models import ServedModel
-from saccade.serve.queue import TOO_LATE, Queue, QueuedRequest, SentenceOutput, TranslationOptions
-from saccade.serve.registry import ModelRegistry
-from saccade.serve.sentences import Pieces, split
+from saccade.serve.queue import DEADLINE_MESSAGE, Queue, QueuedRequest, SentenceOutput, TranslationOptions
+from saccade.serve.registry import ModelRegistry, source_languages, target_languages
+from saccade.serve.sentences import SplitText, split_sentences
 from saccade.serve.settings import Settings
 from saccade.serve.throughput import Throughput
 from saccade.serve.workers import Worker, worker_count
@@ -25,56 +24,58 @@ DEFAULT_OPTIONS = TranslationOptions()
 
 
 @dataclass(frozen=True)
-class Detected:
-    """The language that a text seems to be in; `confidence` is 0 to 100."""
+class DetectedLanguage:
+    """A language code with its confidence, 0 to 100."""
 
     language: str
     confidence: int
 
 
 @dataclass(frozen=True)
-class Translated:
-    """A whole text: its pieces, and what was found for each of its sentences."""
+class TranslatedText:
+    """A text and the outputs for each of its sentences, best first."""
 
-    pieces: Pieces
-    found: Sequence[Sequence[SentenceOutput]]  # outputs of each sentence, best first
+    source: SplitText
+    outputs: Sequence[Sequence[SentenceOutput]]
 
     @property
     def text(self) -> str:
-        return self._with(0)
+        return self._joined(0)
 
-    def alternatives(self, most: int) -> list[str]:
-        """Other whole texts: of each sentence its next best, or its best where there is no other."""
-        deepest = max(map(len, self.found), default=1)
-        texts = [self._with(rank) for rank in range(min(most + 1, deepest))]
+    def alternatives(self, count: int) -> list[str]:
+        """Up to `count` other translations of the whole text. The n-th takes the n-th alternative of each sentence, or
+        the last output of a sentence that has fewer."""
+        ranks = max(map(len, self.outputs), default=1)
+        texts = [self._joined(rank) for rank in range(min(count + 1, ranks))]
         return [text for text in dict.fromkeys(texts) if text != texts[0]]
 
-    def _with(self, rank: int) -> str:
-        return self.pieces.joined([one_line(outputs[min(rank, len(outputs) - 1)].output) for outputs in self.found])
+    def _joined(self, rank: int) -> str:
+        chosen = [outputs[min(rank, len(outputs) - 1)] for outputs in self.outputs]
+        return self.source.joined([one_line(sentence.output) for sentence in chosen])
 
 
 def one_line(output: Output) -> str:
-    """A sentence stays a sentence, whatever a model of bytes may write."""
+    """The text of an output on one line: a byte-level model may generate line breaks, which would split a sentence."""
     return output.text.replace("\n", " ")
 
 
 class Service:
-    """What every route calls."""
+    """The models, their queue and workers, and the checks of requests. All routes use it."""
 
     def __init__(self, models: Sequence[ServedModel], settings: Settings, keys: Sequence[str] = ()):
         self.registry = ModelRegistry(models)
         self.settings, self.metrics = settings, Metrics()
         self._keys = [key.encode() for key in keys]
-        self._detector = Detector(self.registry.languages)
+        self._detector = LanguageDetector(self.registry.languages)
         self._throughput = Throughput()
         self._workers: list[Worker] = []
         self.queue = Queue(settings, worker_count(), self._throughput, self.metrics)
         self._warm = False
 
-    # ── its life ──
+    # ── startup and state ──
 
     def start(self) -> None:
-        """Within a running event loop: start the threads."""
+        """Start the worker threads. Needs a running event loop."""
         threads = max(1, torch.get_num_threads() // worker_count())
         loop = asyncio.get_running_loop()
         self._workers = [
@@ -82,15 +83,16 @@ class Service:
         ]
 
     async def warm_up(self) -> None:
-        """Translate something with every model, in a full batch and alone, which also shows how fast it is."""
+        """Translate a full batch and a single sentence with every model, which also measures their throughput."""
         for model in self.registry.models.values():
-            text = (model.examples or ["1"])[0]
+            sentence = (model.examples or ["1"])[0]
+            tokens = model.count_tokens(sentence)
             for count in (min(self.settings.batch, self.settings.queue), 1):
-                ticket = self._ticket(model, DEFAULT_OPTIONS, [text] * count, "warm-up")
+                request = self._queued_request(model, DEFAULT_OPTIONS, [sentence] * count, [tokens] * count, "warm-up")
                 try:
-                    self.queue.submit(ticket)
-                    await ticket.done
-                except ApiError:  # the log says why; the service is alive but not ready
+                    self.queue.submit(request)
+                    await request.result
+                except ApiError:  # the worker has logged the cause; the service stays up but is never ready
                     return
         self._warm = True
 
@@ -100,83 +102,95 @@ class Service:
 
     @property
     def alive(self) -> bool:
-        return not any(worker.stalled(self.settings.stall) for worker in self._workers)
+        return not any(worker.has_stalled(self.settings.stall) for worker in self._workers)
 
-    # ── what it answers ──
+    # ── requests ──
 
     @property
     def requires_key(self) -> bool:
         return bool(self._keys)
 
     def check_key(self, key: str | None) -> None:
-        """Refuse a request without a valid key. All keys are compared, each in constant time."""
+        """Refuse a request without a valid API key. The key is compared with all valid ones, each in constant time."""
         given = (key or "").encode("utf-8", "surrogatepass")
-        if self._keys and sum(hmac.compare_digest(given, known) for known in self._keys) == 0:
-            raise ApiError(403, "an API key is needed, and this is none; ask whoever runs this service", reason="key")
+        if self._keys and sum(hmac.compare_digest(given, valid) for valid in self._keys) == 0:
+            raise ApiError(403, "missing or invalid API key; ask whoever runs this service for one", reason="key")
 
-    def check(self, texts: Sequence[str], wish: TranslationOptions = DEFAULT_OPTIONS) -> None:
-        """Refuse a request that is too large."""
+    def check_size(self, texts: Sequence[str], options: TranslationOptions = DEFAULT_OPTIONS) -> None:
+        """Refuse a request over the limits on texts, characters, alternatives or attention."""
         length, limits = sum(map(len, texts)), self.settings
         if len(texts) > limits.texts:
-            raise ApiError(413, f"a request may hold {limits.texts:,} texts, not {len(texts):,}")
+            raise ApiError(413, f"the request has {len(texts):,} texts; at most {limits.texts:,} are allowed")
         if length > limits.characters:
-            raise ApiError(413, f"a request may hold {limits.characters:,} characters, not {length:,}")
-        if wish.alternatives > limits.alternatives:
-            raise ApiError(400, f"alternatives: at most {limits.alternatives} can be asked for")
-        if wish.attention and length > limits.attention_characters:
-            raise ApiError(400, f"attention: is shown for at most {limits.attention_characters:,} characters")
+            raise ApiError(413, f"the request has {length:,} characters; at most {limits.characters:,} are allowed")
+        if options.alternatives > limits.alternatives:
+            raise ApiError(400, f"alternatives: at most {limits.alternatives} are allowed")
+        if options.attention and length > limits.attention_characters:
+            raise ApiError(400, f"attention: the text may have at most {limits.attention_characters:,} characters")
 
-    def detect(self, text: str, codes: Sequence[str] | None = None) -> list[Detected]:
-        """The source languages that are served, the likeliest first."""
-        sources = codes or list(dict.fromkeys(model.source for model in self.registry.models.values()))
-        return [Detected(code, confidence) for code, confidence in self._detector.rank(text, sources)]
+    def detect(self, text: str, codes: Sequence[str] | None = None) -> list[DetectedLanguage]:
+        """The confidence of each language, the most likely first. By default, of all served source languages."""
+        candidates = codes or source_languages(self.registry.models.values())
+        return [DetectedLanguage(code, confidence) for code, confidence in self._detector.rank(text, candidates)]
 
-    def choose(
+    def choose_model(
         self, text: str, source: str | None, target: str | None, name: str | None = None
-    ) -> tuple[ServedModel, Detected | None]:
-        """The model a request means; the language of the text is guessed where it says `auto`."""
-        fitting = self.registry.fitting(None if source == "auto" else source, target, name)
-        targets = list(dict.fromkeys(model.target for model in fitting))
+    ) -> tuple[ServedModel, DetectedLanguage | None]:
+        """The model for a request, and the detected source language. The language is detected if `source` is "auto",
+        or if it is missing and several are possible; otherwise None is returned."""
+        models = self.registry.matching(None if source == "auto" else source, target, name)
+        targets, sources = target_languages(models), source_languages(models)
         detected = None
-        if source == "auto" or len({model.source for model in fitting}) > 1:
-            detected = self.detect(text, list(dict.fromkeys(model.source for model in fitting)))[0]
-            fitting = [model for model in fitting if model.source == detected.language]
-            targets = [code for code in targets if any(model.target == code for model in fitting)]
+        if source == "auto" or len(sources) > 1:
+            detected = self.detect(text, sources)[0]
+            models = [model for model in models if model.source == detected.language]
+            targets = [code for code in targets if any(model.target == code for model in models)]
         if len(targets) > 1:
-            raise ApiError(400, f"target: which language? ({', '.join(targets)})")
-        return fitting[0], detected
+            raise ApiError(400, f"target: several languages are possible; choose one of {', '.join(targets)}")
+        return models[0], detected
 
     async def translate(
-        self, texts: Sequence[str], model: ServedModel, wish: TranslationOptions, number: str
-    ) -> list[Translated]:
-        """All texts, in order, within the deadline. `number` names the request in the log."""
+        self, texts: Sequence[str], model: ServedModel, options: TranslationOptions, request_id: str
+    ) -> list[TranslatedText]:
+        """Translate texts within the deadline; the results are in their order."""
         if not self._warm:
             raise ApiError(503, "the service is starting", 1, "starting")
-        tokens = cache(model.tokens)
-        limit = min(self.settings.tokens, model.longest)
-        taken_apart = [split(text, lambda sentence: tokens(sentence) <= limit) for text in texts]
-        sentences = [sentence for pieces in taken_apart for sentence in pieces.sentences]
+        max_tokens = min(self.settings.tokens, model.max_tokens)
+        sources = [split_sentences(text, model.count_tokens, max_tokens) for text in texts]
+        sentences = [sentence for source in sources for sentence in source.sentences]
+        token_counts = [tokens for source in sources for tokens in source.token_counts]
         if len(sentences) > self.settings.queue:
-            raise ApiError(413, f"the text has {len(sentences):,} sentences; at most {self.settings.queue:,} are taken")
-        self.metrics.tokens.labels("read").inc(sum(map(tokens, sentences)))
-        found = iter(await self._found(self._ticket(model, wish, sentences, number)) if sentences else ())
-        return [Translated(pieces, [next(found) for _ in pieces.sentences]) for pieces in taken_apart]
+            text = f"the request has {len(sentences):,} sentences; at most {self.settings.queue:,} are allowed"
+            raise ApiError(413, text)
+        self.metrics.tokens.labels("read").inc(sum(token_counts))
+        outputs = iter(())
+        if sentences:
+            outputs = iter(await self._run(self._queued_request(model, options, sentences, token_counts, request_id)))
+        return [TranslatedText(source, [next(outputs) for _ in source.sentences]) for source in sources]
 
-    def _ticket(
-        self, model: ServedModel, wish: TranslationOptions, sentences: Sequence[str], number: str
+    def _queued_request(
+        self,
+        model: ServedModel,
+        options: TranslationOptions,
+        sentences: Sequence[str],
+        token_counts: Sequence[int],
+        request_id: str,
     ) -> QueuedRequest:
-        sizes = [(model.tokens(sentence) + 1) * model.width(wish.alternatives) for sentence in sentences]
-        return QueuedRequest(model, wish, sentences, sizes, number, asyncio.get_running_loop().create_future())
+        width = model.beam_width(options.alternatives)
+        sizes = [(tokens + 1) * width for tokens in token_counts]  # + 1: the end symbol
+        result = asyncio.get_running_loop().create_future()
+        return QueuedRequest(model, options, sentences, sizes, request_id, result)
 
-    async def _found(self, ticket: QueuedRequest) -> list[list[SentenceOutput]]:
-        self.queue.submit(ticket)
+    async def _run(self, request: QueuedRequest) -> list[list[SentenceOutput]]:
+        """Submit a request and wait for its result until the deadline."""
+        self.queue.submit(request)
         try:
             async with asyncio.timeout(self.settings.deadline):
-                return await ticket.done
+                return await request.result
         except TimeoutError:
-            raise ApiError(503, TOO_LATE, 1, "deadline") from None
+            raise ApiError(503, DEADLINE_MESSAGE, 1, "deadline") from None
         finally:
-            self.queue.cancel(ticket)
+            self.queue.cancel(request)
 
 
 def service_of(request: Request) -> Service:

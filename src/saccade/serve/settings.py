@@ -1,4 +1,4 @@
-"""Every limit and time-out of the service, in one place. None of them is off."""
+"""All settings of the service, and so all its limits and timeouts. None of the limits can be switched off."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -15,67 +15,67 @@ NamesFlag = Annotated[tuple[str, ...], Parameter(negative="")]
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Settings:
-    """What the service allows. Times are in seconds."""
+    """The options of `saccade serve`. Times are in seconds."""
 
     host: str = "127.0.0.1"
-    "Address to listen on. Others than this machine's own want --api-keys or --insecure."
+    "Address to listen on. Any but a loopback address needs --api-keys or --insecure."
     port: Annotated[int, Parameter(validator=Number(gte=0, lte=65535))] = 5000
-    "Port to listen on; 0 takes a free one."
+    "Port to listen on; 0 picks a free one."
     api_keys: str = ""
-    "A file of keys, one a line, of which requests must send one. SACCADE_API_KEY may hold one as well."
+    "File of API keys, one per line. Requests must send one of them. SACCADE_API_KEY may hold another one."
     insecure: Annotated[bool, Parameter(negative="")] = False
-    "Let anyone who can reach the address translate."
+    "Allow an address other than loopback without API keys."
     allowed_host: NamesFlag = ()
-    "A name this service is reached by, beside localhost and bare addresses. May be repeated."
+    "Host name under which the service is reached, beside localhost and IP addresses. May be repeated."
     cors: NamesFlag = ()
-    "An origin, such as https://example.org, whose pages may call; * is all. May be repeated."
+    "Origin, such as https://example.org, whose pages may call the API; * allows all. May be repeated."
 
     engine: Literal["auto", "torch", "ctranslate2", "onnx"] = "torch"
-    "What translates; auto takes the fastest that is installed and can run the model."
+    "Inference engine; auto takes the fastest installed one that can run the model."
 
     deadline: SecondsFlag = 30.0
-    "A request is answered within this time, if only with 503."
+    "A request is answered within this time, at worst with 503."
     grace: SecondsFlag = 30.0
-    "After SIGTERM, requests in flight have this time to end."
+    "After SIGTERM, running requests have this time to finish."
     stall: SecondsFlag = 60.0
-    "/livez fails when a model has not moved for so long."
+    "/livez fails when one decoder step takes longer than this."
 
     batch: CountFlag = 32
-    "Sentences translated together, at most."
+    "Maximum number of sentences in a batch."
     batch_time: SecondsFlag = 1.0
-    "A batch that would last longer is made smaller, because whoever comes next must wait for it."
+    "A batch that would take longer is made smaller, because later requests wait for it."
     batch_wait: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.005
-    "How long an idle model waits for more sentences to translate together."
+    "How long an idle worker waits for more sentences to fill its batch."
     queue: CountFlag = 1000
-    "Sentences that may wait."
+    "Maximum number of waiting sentences."
     longest_wait: SecondsFlag = 3.0
-    "No more requests are taken while the work that waits would last longer than this."
+    "New requests are refused while the waiting ones would take longer than this."
 
     characters: CountFlag = 20_000
-    "Longest text of a request, all its parts together."
+    "Maximum characters of a request, all its texts together."
     texts: CountFlag = 256
-    "Most texts in a request."
+    "Maximum number of texts in a request."
     tokens: CountFlag = 200
-    "A longer sentence is cut at the best place."
+    "A sentence of more tokens is cut, at a clause or a space where possible."
     alternatives: NaturalFlag = 8
-    "Most alternatives a request may ask for."
+    "Maximum number of alternatives that a request may ask for."
     attention_characters: NaturalFlag = 500
-    "Longest text whose attention is sent."
+    "Maximum characters of a request that asks for attention."
 
     body: CountFlag = 1_000_000
-    "Bytes of a request's body."
+    "Maximum bytes of a request body."
     bodies: CountFlag = 64_000_000
-    "Bytes of all bodies that are held at a time."
+    "Maximum bytes of all request bodies in memory."
     header: Annotated[int, Parameter(validator=Number(gte=256))] = 16_384
-    "Bytes of a request's head."
+    "Maximum bytes of a request head."
     connections: CountFlag = 500
-    "Connections that are open at a time."
+    "Maximum number of open connections."
     header_timeout: SecondsFlag = 10.0
-    "A request's head must come within this time."
+    "Timeout for receiving a request head."
     body_timeout: SecondsFlag = 20.0
-    "A request's body must come within this time."
+    "Timeout for receiving a request body."
     write_timeout: SecondsFlag = 30.0
-    "An answer must be read within this time."
+    "A connection is closed when its client does not read the response for this time."
     keep_alive: SecondsFlag = 15.0
     "An idle connection is closed after this time."
 

@@ -1,31 +1,33 @@
-"""How fast the models are: measured, so that a promise can be refused before it is broken."""
+"""The measured speed of each model, from which the queue predicts whether a request can meet its deadline."""
 
 from collections.abc import Hashable
 
-SMOOTHING_FACTOR = 0.8  # how much of what was known stays when a batch has been measured
+SMOOTHING_FACTOR = 0.8  # the weight of the previous estimate in the moving average
 
 
 class Throughput:
-    """Seconds a token takes a worker, learned for each model and size of batch: large batches are far cheaper."""
+    """The seconds that a worker needs per token, as a moving average for each model and batch size: a token in a large
+    batch takes far less time than in a small one."""
 
     def __init__(self) -> None:
         self._seconds: dict[tuple[Hashable, int], float] = {}
 
     def record(self, model: Hashable, rows: int, tokens: int, seconds: float) -> None:
-        key = model, _size(rows)
-        a_token = seconds / max(1, tokens)
-        self._seconds[key] = SMOOTHING_FACTOR * self._seconds.get(key, a_token) + (1 - SMOOTHING_FACTOR) * a_token
+        """Add the measurement of one batch."""
+        key = model, _size_class(rows)
+        per_token = seconds / max(1, tokens)
+        self._seconds[key] = SMOOTHING_FACTOR * self._seconds.get(key, per_token) + (1 - SMOOTHING_FACTOR) * per_token
 
     def seconds(self, model: Hashable, rows: int, tokens: int) -> float:
-        """How long one worker takes over so many tokens in batches of so many rows; 0 while nothing is known."""
-        near = min(
-            (size for known, size in self._seconds if known == model),
-            key=lambda size: abs(size - _size(rows)),
+        """The estimated time of one worker for so many tokens, in batches of so many rows; 0 without a measurement."""
+        nearest_class = min(
+            (size_class for measured, size_class in self._seconds if measured == model),
+            key=lambda size_class: abs(size_class - _size_class(rows)),
             default=None,
         )
-        return 0.0 if near is None else tokens * self._seconds[model, near]
+        return 0.0 if nearest_class is None else tokens * self._seconds[model, nearest_class]
 
 
-def _size(rows: int) -> int:
-    """1, 2, 3-4, 5-8, … rows count as alike."""
+def _size_class(rows: int) -> int:
+    """Batches of 1, 2, 3–4, 5–8, … rows share an estimate."""
     return (rows - 1).bit_length()

@@ -1,4 +1,4 @@
-"""Our own API: one route that says all a model knows about a translation, and a list of the models."""
+"""Saccade's own API: translations with scores, alternatives, alignments and attention, and the list of models."""
 
 import json
 from collections.abc import Sequence
@@ -12,20 +12,20 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from saccade.serve.errors import ApiError
 from saccade.serve.languages import language_name
 from saccade.serve.queue import SentenceOutput, TranslationOptions
-from saccade.serve.service import Translated, one_line, service_of
+from saccade.serve.service import TranslatedText, one_line, service_of
 
 
-def whole_text(text: str) -> str:
-    """JSON can hold half a character (a lone surrogate), which no tokenizer can read."""
+def check_surrogates(text: str) -> str:
+    """Refuse text with a lone surrogate: JSON can escape one, but no tokenizer can encode it."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError("holds half of a surrogate pair") from None
+        raise ValueError("contains a lone surrogate, which is not valid Unicode text") from None
     return text
 
 
-RequestText = Annotated[str, AfterValidator(whole_text)]
-LanguageCode = Annotated[str, Field(max_length=20), AfterValidator(whole_text)]
+RequestText = Annotated[str, AfterValidator(check_surrogates)]
+LanguageCode = Annotated[str, Field(max_length=20), AfterValidator(check_surrogates)]
 
 
 class _Strict(BaseModel):
@@ -33,26 +33,28 @@ class _Strict(BaseModel):
 
 
 class TranslateRequest(_Strict):
-    """What to translate, and what to say of it."""
+    """The texts to translate, and what to return beside the translations."""
 
     text: RequestText | list[RequestText] = Field(
-        description="A text, or several. Each may have many sentences and lines."
+        description="A text or a list of texts. Each may have several sentences and lines."
     )
     source: LanguageCode | None = Field(
-        None, description="A language's code, or auto; left out, what is served is assumed."
+        None, description="Language code, or auto. May be left out; if several fit, the language is detected."
     )
-    target: LanguageCode | None = Field(None, description="A language's code; left out, what is served is assumed.")
-    model: Annotated[str, Field(max_length=200), AfterValidator(whole_text)] | None = Field(
-        None, description="A model by name, where several fit."
+    target: LanguageCode | None = Field(
+        None, description="Language code. May be left out if only one target language fits."
     )
-    alternatives: int = Field(0, ge=0, description="How many other translations of each sentence to give.")
-    alignments: bool = Field(False, description="Whether to say which word belongs to which.")
-    attention: bool = Field(False, description="Whether to send all attention, as the viewer reads it.")
+    model: Annotated[str, Field(max_length=200), AfterValidator(check_surrogates)] | None = Field(
+        None, description="Name of the model, if several fit."
+    )
+    alternatives: int = Field(0, ge=0, description="Number of alternative translations of each sentence.")
+    alignments: bool = Field(False, description="Return the word alignment (links).")
+    attention: bool = Field(False, description="Return all attention weights, as the viewer's data.")
 
 
 class ScoredText(BaseModel):
-    """A translation and the score it was ranked by: log p / length^penalty. `links` are pairs of word numbers, source
-    and target; `attention` is what the viewer reads. Both only if asked for."""
+    """A translation and its score, log p / length^penalty. `links` are pairs of word indices (source, target);
+    `attention` is the viewer's data. Both are null unless requested."""
 
     text: str
     score: float
@@ -61,14 +63,14 @@ class ScoredText(BaseModel):
 
 
 class SentenceTranslation(ScoredText):
-    """One sentence of a text."""
+    """One sentence of a text, with its best translation."""
 
     source: str
     alternatives: list[ScoredText]
 
 
 class TextTranslation(BaseModel):
-    """One text. `alternatives` are whole texts."""
+    """The translation of one text. `alternatives` are other translations of the whole text."""
 
     text: str
     alternatives: list[str]
@@ -76,14 +78,14 @@ class TextTranslation(BaseModel):
 
 
 class LanguageGuess(BaseModel):
-    """A language, and how sure that is, from 0 to 100."""
+    """A detected language with its confidence, 0 to 100."""
 
     language: str
     confidence: int
 
 
 class TranslateResponse(BaseModel):
-    """All translations, in the order of the texts."""
+    """The translations, in the order of the texts."""
 
     model: str
     source: str
@@ -93,7 +95,7 @@ class TranslateResponse(BaseModel):
 
 
 class ModelFacts(BaseModel):
-    """A model that is served."""
+    """A served model."""
 
     name: str
     source: str
@@ -104,7 +106,7 @@ class ModelFacts(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """Why there is no translation."""
+    """The response to a request that failed."""
 
     error: str
 
@@ -112,23 +114,23 @@ class ErrorBody(BaseModel):
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": text}
     for status, text in {
-        400: "Not possible: a language or model that is not served, or broken JSON.",
-        403: "A key is needed, or the page's origin is not allowed.",
-        408: "The request came too slowly.",
-        413: "Too long.",
-        415: "The body's type is not taken.",
-        421: "Not a name of this service.",
-        422: "A field has the wrong type.",
-        429: "Too many wait; Retry-After says when to come again.",
-        431: "The head is too long.",
-        500: "It failed; the text has the number to ask about.",
-        503: "Not in time, or shutting down; Retry-After says when to come again.",
+        400: "An unknown language or model, or invalid JSON.",
+        403: "Missing or invalid API key, or the page's origin is not allowed.",
+        408: "Timeout while receiving the request.",
+        413: "The request is too large.",
+        415: "The body's content type or encoding is not supported.",
+        421: "The Host header is not an allowed name.",
+        422: "A field has the wrong type or value.",
+        429: "The queue is full; try again after Retry-After seconds.",
+        431: "The request head is too long.",
+        500: "Internal error; the text names the request id that the service's log has too.",
+        503: "Overloaded, starting or shutting down; try again after Retry-After seconds.",
     }.items()
 }
 
 
 def media_type(request: Request) -> str:
-    """What the body is, if it is text in UTF-8; other encodings could cost more time than they are worth."""
+    """The media type of the body. Its charset must be UTF-8: decoding some other ones can take very long."""
     kind, _, options = request.headers.get("content-type", "").partition(";")
     charset = options.lower().partition("charset=")[2].partition(";")[0].strip('" ')
     if charset not in ("", "utf-8", "utf8"):
@@ -137,7 +139,7 @@ def media_type(request: Request) -> str:
 
 
 class JsonRoute(APIRoute):
-    """A route that takes JSON and nothing else."""
+    """A route whose body must be JSON."""
 
     def get_route_handler(self) -> Any:
         handler = super().get_route_handler()
@@ -155,32 +157,32 @@ v1_routes = APIRouter(prefix="/v1", tags=["v1"], route_class=JsonRoute)
 
 @v1_routes.post("/translate", response_model=TranslateResponse, responses=ERROR_RESPONSES)
 async def translate(
-    ask: TranslateRequest,
+    body: TranslateRequest,
     request: Request,
     authorization: Annotated[str | None, Header(description="Bearer KEY")] = None,
 ) -> Response:
     """Translate texts, with alternatives, scores, alignments and attention."""
     service = service_of(request)
     service.check_key((authorization or "").removeprefix("Bearer "))
-    texts = [ask.text] if isinstance(ask.text, str) else ask.text
-    wish = TranslationOptions(ask.alternatives, ask.alignments, ask.attention)
-    service.check(texts, wish)
-    model, detected = service.choose("\n".join(texts), ask.source, ask.target, ask.model)
-    found = await service.translate(texts, model, wish, request.state.number)
-    answer = {
+    texts = [body.text] if isinstance(body.text, str) else body.text
+    options = TranslationOptions(body.alternatives, body.alignments, body.attention)
+    service.check_size(texts, options)
+    model, detected = service.choose_model("\n".join(texts), body.source, body.target, body.model)
+    translations = await service.translate(texts, model, options, request.state.request_id)
+    response = {
         "model": model.name,
         "source": model.source,
         "target": model.target,
         "detected": detected and asdict(detected),
-        "translations": [_translation(each, ask.alternatives) for each in found],
+        "translations": [_translation(text, body.alternatives) for text in translations],
     }
-    # Attention is many thousands of numbers: they are not checked once more on the way out.
-    return Response(json.dumps(answer, ensure_ascii=False, allow_nan=False), media_type="application/json")
+    # A plain Response: FastAPI would validate the many thousands of attention weights once more.
+    return Response(json.dumps(response, ensure_ascii=False, allow_nan=False), media_type="application/json")
 
 
 @v1_routes.get("/models")
 async def models(request: Request) -> list[ModelFacts]:
-    """The models that are served."""
+    """The served models."""
     return [
         ModelFacts(
             name=model.name,
@@ -194,20 +196,20 @@ async def models(request: Request) -> list[ModelFacts]:
     ]
 
 
-def _translation(translated: Translated, alternatives: int) -> dict[str, Any]:
-    sentences = zip(translated.pieces.sentences, translated.found, strict=True)
+def _translation(translation: TranslatedText, alternatives: int) -> dict[str, Any]:
+    sentences = zip(translation.source.sentences, translation.outputs, strict=True)
     return {
-        "text": translated.text,
-        "alternatives": translated.alternatives(alternatives),
+        "text": translation.text,
+        "alternatives": translation.alternatives(alternatives),
         "sentences": [_sentence(source, outputs) for source, outputs in sentences],
     }
 
 
 def _sentence(source: str, outputs: Sequence[SentenceOutput]) -> dict[str, Any]:
-    best, *others = map(_scored, outputs)
+    best, *others = map(_scored_text, outputs)
     return {"source": source, **best, "alternatives": others}
 
 
-def _scored(found: SentenceOutput) -> dict[str, Any]:
-    output = found.output
-    return {"text": one_line(output), "score": output.score, "links": found.links, "attention": found.attention}
+def _scored_text(sentence: SentenceOutput) -> dict[str, Any]:
+    output = sentence.output
+    return {"text": one_line(output), "score": output.score, "links": sentence.links, "attention": sentence.attention}

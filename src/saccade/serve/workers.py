@@ -1,4 +1,4 @@
-"""The threads that call the models. Whatever happens in a call, the thread lives and its clients are told."""
+"""The worker threads that call the models. An exception in a call ends neither the thread nor other requests."""
 
 import asyncio
 import threading
@@ -14,26 +14,30 @@ from saccade.serve.metrics import Metrics
 from saccade.serve.queue import Queue, QueuedRequest, SentenceJob, SentenceOutput
 from saccade.serve.throughput import Throughput
 
-MAX_SERVICE_WORKERS = 4  # they share one interpreter, which hands out operations one at a time
+MAX_SERVICE_WORKERS = 4  # all workers share the interpreter lock, so more of them do not help
 
 
 def worker_count() -> int:
-    """One for each thread that torch may use: two small batches side by side beat one batch on two threads."""
+    """One worker per torch thread: two small batches in parallel are faster than one batch on two threads."""
     return min(torch.get_num_threads(), MAX_SERVICE_WORKERS)
 
 
 class Worker:
-    """One thread, which takes batches until the queue is closed."""
+    """A thread that translates batches until the queue is closed."""
 
-    def __init__(self, queue: Queue, pace: Throughput, metrics: Metrics, loop: asyncio.AbstractEventLoop, threads: int):
-        self._queue, self._throughput, self._metrics, self._loop, self._threads = queue, pace, metrics, loop, threads
-        self._last_progress: float | None = None  # when its model last showed that it is alive, if it is at work
+    def __init__(
+        self, queue: Queue, throughput: Throughput, metrics: Metrics, loop: asyncio.AbstractEventLoop, threads: int
+    ):
+        """`threads` are torch's threads for each of its operations."""
+        self._queue, self._throughput, self._metrics = queue, throughput, metrics
+        self._loop, self._threads = loop, threads
+        self._last_progress: float | None = None  # when a decoder step last began; None while idle
         threading.Thread(target=self._work, name="translate", daemon=True).start()
 
-    def stalled(self, seconds: float) -> bool:
-        """Whether it has been at one step of a model for longer than this."""
-        moved = self._last_progress
-        return moved is not None and time.monotonic() - moved > seconds
+    def has_stalled(self, seconds: float) -> bool:
+        """Whether the current decoder step has taken longer than this."""
+        last_progress = self._last_progress
+        return last_progress is not None and time.monotonic() - last_progress > seconds
 
     def _work(self) -> None:
         torch.set_num_threads(self._threads)
@@ -44,9 +48,9 @@ class Worker:
             self._queue.finish(jobs, self._deliver)
 
     def _translate(self, jobs: Sequence[SentenceJob]) -> None:
-        """A batch; if it fails, each of its sentences alone, so that one cannot take others down with it."""
+        """Translate a batch. If it fails, translate each sentence alone, so that only the faulty one fails."""
         try:
-            self._measured(jobs)
+            self._translate_batch(jobs)
         except Cancelled:
             pass
         except Exception as error:
@@ -56,51 +60,54 @@ class Worker:
             else:
                 self._fail(jobs[0].request, error)
 
-    def _measured(self, jobs: Sequence[SentenceJob]) -> None:
-        began = time.monotonic()
-        model, wish = jobs[0].request.model, jobs[0].request.options
-        found = model.generate([job.sentence for job in jobs], wish.alternatives, self._going(jobs))
-        self._throughput.record(model.name, len(jobs), sum(job.size for job in jobs), time.monotonic() - began)
+    def _translate_batch(self, jobs: Sequence[SentenceJob]) -> None:
+        start = time.monotonic()
+        model, options = jobs[0].request.model, jobs[0].request.options
+        sentences = [job.sentence for job in jobs]
+        results = model.generate(sentences, options.alternatives, self._progress_callback(jobs))
+        self._throughput.record(model.name, len(jobs), sum(job.size for job in jobs), time.monotonic() - start)
         self._metrics.batch_size.observe(len(jobs))
-        for job, outputs in zip(jobs, found, strict=True):
+        for job, outputs in zip(jobs, results, strict=True):
             self._metrics.tokens.labels("written").inc(len(outputs[0].ids))
             if job.request.open:
                 self._last_progress = time.monotonic()
-                job.request.found[job.index] = [_complete(job, output) for output in outputs]
+                job.request.outputs[job.index] = [_with_options(job, output) for output in outputs]
 
-    def _going(self, jobs: Sequence[SentenceJob]) -> Callable[[], bool]:
-        def going() -> bool:
+    def _progress_callback(self, jobs: Sequence[SentenceJob]) -> Callable[[], bool]:
+        """The `should_continue` of a search: it notes the progress, and stops a search no client waits for."""
+
+        def should_continue() -> bool:
             self._last_progress = time.monotonic()
             return any(job.request.open for job in jobs)
 
-        return going
+        return should_continue
 
-    def _fail(self, ticket: QueuedRequest, error: Exception) -> None:
-        log_failure(ticket.request_id, error)
-        refusal = internal_error(ticket.request_id)
-        if _is_memory(error):
-            refusal = ApiError(503, "not enough memory for this request; send less", 1, "memory")
-        self._queue.cancel(ticket)
-        self._in_loop(lambda: ticket.done.done() or ticket.done.set_exception(refusal))
+    def _fail(self, request: QueuedRequest, error: Exception) -> None:
+        log_failure(request.request_id, error)
+        response = internal_error(request.request_id)
+        if _is_out_of_memory(error):
+            response = ApiError(503, "not enough memory for this request; send less text", 1, "memory")
+        self._queue.cancel(request)
+        self._call_in_loop(lambda: request.result.done() or request.result.set_exception(response))
 
-    def _deliver(self, ticket: QueuedRequest) -> None:
-        found = [ticket.found[index] for index in range(len(ticket.sentences))]
-        self._in_loop(lambda: ticket.done.done() or ticket.done.set_result(found))
+    def _deliver(self, request: QueuedRequest) -> None:
+        outputs = [request.outputs[index] for index in range(len(request.sentences))]
+        self._call_in_loop(lambda: request.result.done() or request.result.set_result(outputs))
 
-    def _in_loop(self, call: Callable[[], object]) -> None:
+    def _call_in_loop(self, callback: Callable[[], object]) -> None:
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(call)
+            self._loop.call_soon_threadsafe(callback)
 
 
-def _complete(job: SentenceJob, output: Output) -> SentenceOutput:
-    """With what was wished for beside the output."""
-    wish, model = job.request.options, job.request.model
+def _with_options(job: SentenceJob, output: Output) -> SentenceOutput:
+    """The output with the alignment links and the attention that the request asked for."""
+    options, model = job.request.options, job.request.model
     return SentenceOutput(
         output,
-        model.links(job.sentence, output.text) if wish.links else None,
-        model.attention(job.sentence, output.text) if wish.attention else None,
+        model.links(job.sentence, output.text) if options.links else None,
+        model.attention(job.sentence, output.text) if options.attention else None,
     )
 
 
-def _is_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)

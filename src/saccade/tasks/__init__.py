@@ -1,4 +1,4 @@
-"""Tasks: what a batch means, its loss, its measures."""
+"""Tasks: how rows become batches, the loss, predictions and metrics."""
 
 from saccade.tasks.classification import Classification
 from saccade.tasks.tagging import Tagging

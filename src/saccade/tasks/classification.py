@@ -14,13 +14,13 @@ from saccade.places import Memory
 from saccade.tasks.labeling import LabelCodecs, Labeling, must_be_frames, must_be_text, short
 from saccade.tasks.losses import Loss, sequence_label
 from saccade.tasks.task import Encoded, ValidationSample
-from saccade.tasks.windows import WindowOutput, read_windows
+from saccade.tasks.windows import WindowOutput, predict_windows
 
-TextOrSeries = Pair | Frames  # `Frames` with one label for all of it
+TextOrSeries = Pair | Frames  # `Frames` with one label for the whole series
 
 
 class Classification(Labeling):
-    """A text or a series → one label, read off the encoder's summary."""
+    """Predicts one label for a text or a series from the encoder's summary."""
 
     command = "classify"
     rows: tuple[type, ...] = (Pair, Frames)
@@ -38,8 +38,8 @@ class Classification(Labeling):
         return (row.target,)
 
     def encode(self, rows: Sequence[TextOrSeries], codecs: LabelCodecs, longest: int) -> Encoded:
-        """The sequences with a label, and something but at most `longest` tokens or frames in them."""
-        sources = read_items(rows, codecs.source)
+        """Sequences that are empty, unlabeled or longer than `longest` tokens or frames are left out."""
+        sources = encode_items(rows, codecs.source)
         targets = [codecs.target.encode(self.labels(row), row.location) for row in rows]
         empty = [not len(s) or bool(t[0] < 0) for s, t in zip(sources, targets, strict=True)]
         long = [len(source) > longest for source in sources]
@@ -54,36 +54,37 @@ class Classification(Labeling):
     def probabilities(
         self, model: Model, codecs: LabelCodecs, rows: Sequence[TextOrSeries], longest: int, batch_tokens: int
     ) -> list[np.ndarray]:
-        """Of each label; of none where there is nothing to read."""
-        values = read_items(rows, codecs.source)
-        return [_joined(seen) for seen in read_windows(model, values, longest, batch_tokens, _summary, Tensor.exp)]
+        """The probabilities [labels] of each row; an empty array for an empty row."""
+        values = encode_items(rows, codecs.source)
+        outputs = predict_windows(model, values, longest, batch_tokens, _summary, Tensor.exp)
+        return [_average_windows(windows) for windows in outputs]
 
     def predict(
         self, model: Model, codecs: LabelCodecs, rows: Sequence[TextOrSeries], longest: int, batch_tokens: int
     ) -> list[list[str]]:
-        """The likeliest label; none ("") where there is nothing to read."""
-        likely = self.probabilities(model, codecs, rows, longest, batch_tokens)
-        return [[codecs.target.names[p.argmax()] if len(p) else ""] for p in likely]
+        """The most probable label; "" for an empty row."""
+        probabilities = self.probabilities(model, codecs, rows, longest, batch_tokens)
+        return [[codecs.target.names[p.argmax()] if len(p) else ""] for p in probabilities]
 
-    def sample(self, row: TextOrSeries, found: Sequence[str]) -> ValidationSample:
+    def sample(self, row: TextOrSeries, predicted: Sequence[str]) -> ValidationSample:
         source = row.location if isinstance(row, Frames) else short(row.source.split())
-        return ValidationSample(source, self.labels(row)[0], found[0])
+        return ValidationSample(source, self.labels(row)[0], predicted[0])
 
 
 def _summary(memory: Memory) -> Tensor:
     return memory.summary
 
 
-def _joined(windows: Sequence[WindowOutput]) -> np.ndarray:
-    """The probabilities of a sequence: the mean over its windows, each as much as is taken from it."""
+def _average_windows(windows: Sequence[WindowOutput]) -> np.ndarray:
+    """The mean probabilities over the windows of a sequence, weighted by the number of positions kept from each."""
     if not windows:
         return np.zeros(0)
-    shares = np.array([w.window.keep_to - w.window.keep_from for w in windows], dtype=np.float64)
-    return np.average([w.output.astype(np.float64) for w in windows], axis=0, weights=shares)
+    kept = np.array([w.window.keep_to - w.window.keep_from for w in windows], dtype=np.float64)
+    return np.average([w.output.astype(np.float64) for w in windows], axis=0, weights=kept)
 
 
-def read_items(rows: Sequence[TextOrSeries], codec: Tokenizer | Scaling) -> list[np.ndarray]:
-    """Each row as a model reads it."""
+def encode_items(rows: Sequence[TextOrSeries], codec: Tokenizer | Scaling) -> list[np.ndarray]:
+    """The model's input of each row: token ids or scaled frames."""
     if isinstance(codec, Scaling):
         return [_frames(row, codec) for row in rows]
     for row in rows:

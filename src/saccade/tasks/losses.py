@@ -1,4 +1,4 @@
-"""Losses are sums with counts: only the training loop divides, once, over all the batches of an update."""
+"""Losses are sums over tokens with a count. Only the training loop divides, once per update, over all its batches."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,62 +17,63 @@ from saccade.shapes import Bool, Float
 
 @dataclass(frozen=True)
 class Loss:
-    """`total` is to be differentiated; `count` is what it is a sum over; `shown` are sums for the log."""
+    """`total` is differentiated, `count` is the number of tokens or labels it sums over, and `logged` holds sums for
+    the log by name; "cost" is the cross-entropy without label smoothing."""
 
     total: Float[Tensor, ""]
     count: int
-    shown: dict[str, float] = field(default_factory=dict)
+    logged: dict[str, float] = field(default_factory=dict)
 
 
 def next_token(model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]" = ()) -> Loss:
-    """The cost of each target token, given the source and the tokens before it. Padding costs nothing."""
-    with auxiliary_losses(model, penalties) as heard:
+    """The summed cross-entropy of the target tokens under teacher forcing. Padding is excluded."""
+    with auxiliary_losses(model, penalties) as auxiliary:
         hidden, target = teacher_forced_hidden(model, batch)
-    total, each = model.head.loss(hidden, target, smoothing)
-    return heard.added_to(Loss(total, target.shape[0], {"cost": float(each.sum())}), each, batch)
+    total, token_costs = model.head.loss(hidden, target, smoothing)
+    return auxiliary.added_to(Loss(total, target.shape[0], {"cost": float(token_costs.sum())}), token_costs, batch)
 
 
 def next_token_r_drop(
     model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]", r_drop: float
 ) -> Loss:
-    """The mean cost of going through a batch twice, with other draws of dropout, and that much of what the two answers
-    are apart (R-Drop: Liang et al. 2021; half of the sum that they have)."""
-    twice = batch.repeated()
-    with auxiliary_losses(model, penalties) as heard:
+    """R-Drop (Liang et al. 2021): two forward passes with different dropout masks. The loss is the mean of their
+    cross-entropies plus `r_drop` × their symmetric KL divergence (half of the paper's sum over both passes)."""
+    twice = batch.doubled()
+    with auxiliary_losses(model, penalties) as auxiliary:
         hidden, target = teacher_forced_hidden(model, twice)
     count = target.shape[0] // 2
-    total, each = model.head.loss(interleave_halves(hidden), interleave_halves(target), smoothing, r_drop)
-    each = each.view(count, 2).t().flatten()
-    loss = heard.added_to(Loss(total, count, {"cost": float(each.sum())}), each, twice)
-    return Loss(loss.total / 2, count, {name: cost / 2 for name, cost in loss.shown.items()})
+    total, token_costs = model.head.loss(interleave_halves(hidden), interleave_halves(target), smoothing, r_drop)
+    token_costs = token_costs.view(count, 2).t().flatten()
+    loss = auxiliary.added_to(Loss(total, count, {"cost": float(token_costs.sum())}), token_costs, twice)
+    return Loss(loss.total / 2, count, {name: cost / 2 for name, cost in loss.logged.items()})
 
 
 def interleave_halves(rows: Tensor) -> Tensor:
-    """The rows of the second half, each after its like of the first."""
+    """Reorder rows a1 … an, b1 … bn to a1, b1, a2, b2, …"""
     return rows.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
 
 
 def token_labels(model: Model, batch: Batch, smoothing: float) -> Loss:
-    """The cost of the label of each place that has one."""
-    with auxiliary_losses(model) as heard:
+    """The summed cross-entropy of the labels of all positions that have one."""
+    with auxiliary_losses(model) as auxiliary:
         states = model.encoder.encode(batch.source.values, batch.source.keep).states
     keep, labels = batch.outputs.keep, batch.outputs.values
     hidden = states.flatten(0, 1) if keep is None else states[keep]
     target = labels.flatten() if keep is None else labels[keep]
-    total, each = model.head.loss(hidden, target, smoothing)
-    return heard.added_to(Loss(total, target.shape[0], {"cost": float(each.sum())}), each, batch)
+    total, token_costs = model.head.loss(hidden, target, smoothing)
+    return auxiliary.added_to(Loss(total, target.shape[0], {"cost": float(token_costs.sum())}), token_costs, batch)
 
 
 def sequence_label(model: Model, batch: Batch, smoothing: float) -> Loss:
-    """The cost of the one label of each sequence."""
-    with auxiliary_losses(model) as heard:
+    """The summed cross-entropy of one label per sequence, predicted from the encoder's summary."""
+    with auxiliary_losses(model) as auxiliary:
         summary = model.encoder.encode(batch.source.values, batch.source.keep).summary
-    total, each = model.head.loss(summary, batch.outputs.values[:, 0], smoothing)
-    return heard.added_to(Loss(total, each.shape[0], {"cost": float(each.sum())}), each, batch)
+    total, token_costs = model.head.loss(summary, batch.outputs.values[:, 0], smoothing)
+    return auxiliary.added_to(Loss(total, token_costs.shape[0], {"cost": float(token_costs.sum())}), token_costs, batch)
 
 
 def teacher_forced_hidden(model: Model, batch: Batch) -> tuple[Float[Tensor, "n D"], Tensor]:
-    """One forced pass: the hidden states that should say the real target tokens, and those tokens."""
+    """A teacher-forced pass: the decoder's hidden states at all non-padding positions, and the target tokens there."""
     memory = model.encoder.encode(batch.source.values, batch.source.keep)
     assert model.decoder is not None
     assert batch.inputs is not None
@@ -84,11 +85,11 @@ def teacher_forced_hidden(model: Model, batch: Batch) -> tuple[Float[Tensor, "n 
     return hidden[keep], batch.outputs.values[keep]
 
 
-# ── what is added: costs of parts, wagers settled by what followed, penalties on where one looks ─────
+# ── auxiliary losses: noted by parts, policy gradients of sampled attention, penalties on attention weights ──
 
 
 class Penalty(Protocol):
-    """A cost that the task puts on the weights of one attention; `name` is what the log calls it."""
+    """A loss that the task adds on the weights of one attention module. `name` is its name in the log."""
 
     name: str
 
@@ -98,8 +99,8 @@ class Penalty(Protocol):
 
 @contextmanager
 def auxiliary_losses(model: Model, penalties: Sequence[Penalty] = ()) -> Iterator["AuxiliaryLosses"]:
-    """Hear what parts have to say about the loss, and what penalties are put on. In use nothing is learned, so nobody
-    is asked."""
+    """Collect the notes of the model's parts that contribute to the loss, and the attention weights that penalties
+    apply to. Outside training nothing is collected."""
     if not (model.training and torch.is_grad_enabled()):
         yield AuxiliaryLosses(model, {}, [])
         return
@@ -118,53 +119,58 @@ def auxiliary_losses(model: Model, penalties: Sequence[Penalty] = ()) -> Iterato
 
 @dataclass(frozen=True)
 class AuxiliaryLosses:
-    """What was noted, by side of the model and kind of note; and the weights that penalties are put on."""
+    """The collected notes by (encoder or decoder, kind of note), and the weights of each penalty's attention."""
 
     model: Model
     notes: dict[tuple[str, str], Notes]
     penalties: list[tuple[Penalty, Notes]]
 
-    def added_to(self, loss: Loss, each: Float[Tensor, "n"], batch: Batch) -> Loss:
-        """The task's loss with what parts add to it; each name is shown with its sum."""
-        total, shown = loss.total, dict(loss.shown)
+    def added_to(self, loss: Loss, token_costs: Float[Tensor, "n"], batch: Batch) -> Loss:
+        """The task's loss plus all auxiliary losses; each is logged under its name. `token_costs` holds the
+        cross-entropy of every target token."""
+        total, logged = loss.total, dict(loss.logged)
         for (side, kind), notes in self.notes.items():
             for name, value in notes.maps().items():
                 keep = _real(batch, side)
                 cost = (
                     (value * keep[:, None, :, None]).sum()
                     if kind == "loss"
-                    else self._policy_loss(side, name, value, each, batch)
+                    else self._policy_loss(side, name, value, token_costs, batch)
                 )
                 total = total + cost
-                shown[f"{side}.{name}"] = float(cost.detach())
+                logged[f"{side}.{name}"] = float(cost.detach())
         for penalty, notes in self.penalties:
             costs = [penalty.cost(weights, batch) * _real(batch, "decoder") for weights in notes.maps().values()]
             cost = torch.stack(costs).sum()
             total = total + cost
-            shown[penalty.name] = float(cost.detach())
-        return Loss(total, loss.count, shown)
+            logged[penalty.name] = float(cost.detach())
+        return Loss(total, loss.count, logged)
 
-    def _policy_loss(self, side: str, name: str, wager: Tensor, each: Float[Tensor, "n"], batch: Batch) -> Tensor:
+    def _policy_loss(
+        self, side: str, name: str, sampled: Tensor, token_costs: Float[Tensor, "n"], batch: Batch
+    ) -> Tensor:
         part = cast(SampledPart, getattr(self.model, side).get_submodule(name.partition("@")[0]))
-        cost, count = _cost_to_go(each, batch, side)
-        return part.policy_loss(wager, cost, count, _real(batch, side))
+        cost, count = _cost_to_go(token_costs, batch, side)
+        return part.policy_loss(sampled, cost, count, _real(batch, side))
 
 
 def _real(batch: Batch, side: str) -> Bool[Tensor, "B T"]:
-    """Which places of a side are real."""
+    """The padding mask of the encoder or decoder input: True where a position is not padding."""
     values = batch.source if side == "encoder" or batch.inputs is None else batch.inputs
     shape = values.values.shape[:2]
     return torch.ones(shape, dtype=torch.bool, device=values.values.device) if values.keep is None else values.keep
 
 
-def _cost_to_go(each: Float[Tensor, "n"], batch: Batch, side: str) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
-    """For each place of a side, the cost of all tokens that a choice there could change, and their number: in a
-    decoder its own token and those after it, in an encoder all of its row."""
+def _cost_to_go(
+    token_costs: Float[Tensor, "n"], batch: Batch, side: str
+) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    """For every position, the summed cost of all tokens that an action sampled there can influence, and their number:
+    in a decoder the position's own token and all later ones, in an encoder all tokens of the row."""
     rows, steps = batch.outputs.values.shape[:2]
     keep = batch.outputs.keep
-    keep = torch.ones(rows, steps, dtype=torch.bool, device=each.device) if keep is None else keep
-    costs = each.new_zeros(rows, steps).masked_scatter(keep, each)
-    both = torch.stack([costs, keep.to(each.dtype)])
+    keep = torch.ones(rows, steps, dtype=torch.bool, device=token_costs.device) if keep is None else keep
+    costs = token_costs.new_zeros(rows, steps).masked_scatter(keep, token_costs)
+    both = torch.stack([costs, keep.to(token_costs.dtype)])
     if side == "decoder":
         cost, count = both.flip(-1).cumsum(-1).flip(-1)
     else:

@@ -15,13 +15,14 @@ from saccade.places import Memory
 from saccade.tasks.labeling import LabelCodecs, Labeling, must_be_frames, must_be_text, runs, short
 from saccade.tasks.losses import Loss, token_labels
 from saccade.tasks.task import Encoded, ValidationSample
-from saccade.tasks.windows import read_windows
+from saccade.tasks.windows import predict_windows
 
 TaggedOrSeries = Tagged | Frames  # `Frames` with a label for each frame
 
 
 class Tagging(Labeling):
-    """A sentence or a series → a label for each of its steps. The first piece of a word speaks for it."""
+    """Predicts a label for each word of a sentence or each frame of a series. A word's label is predicted from the
+    word's first token."""
 
     command = "tag"
     rows: tuple[type, ...] = (Tagged, Frames)
@@ -38,22 +39,22 @@ class Tagging(Labeling):
         return row.target
 
     def encode(self, rows: Sequence[TaggedOrSeries], codecs: LabelCodecs, longest: int) -> Encoded:
-        """Sentences of at most `longest` pieces; series in windows of `longest` frames."""
-        sources, targets, places = [], [], []
-        without = too_long = 0
-        for row, (values, at) in zip(rows, read_steps(rows, codecs.source), strict=True):
+        """Sentences longer than `longest` tokens are left out; series are cut into windows of `longest` frames."""
+        sources, targets, locations = [], [], []
+        unlabeled = too_long = 0
+        for row, (values, positions) in zip(rows, encode_steps(rows, codecs.source), strict=True):
             labels = np.full(len(values), NO_LABEL)
-            labels[at] = codecs.target.encode(row.target, row.location)
+            labels[positions] = codecs.target.encode(row.target, row.location)
             if isinstance(row, Tagged) and len(values) > longest:
                 too_long += 1
                 continue
-            cuts = [first for first in range(0, len(values), longest) if (labels[first : first + longest] >= 0).any()]
-            without += not cuts
-            sources += [values[first : first + longest] for first in cuts]
-            targets += [labels[first : first + longest] for first in cuts]
-            places += [f"{row.location}, step {first}" if first else row.location for first in cuts]
-        left_out = {"without a label": without, "too long": too_long}
-        return Encoded(Corpus(sources, targets, self.collate), tuple(places), left_out)
+            starts = [start for start in range(0, len(values), longest) if (labels[start : start + longest] >= 0).any()]
+            unlabeled += not starts
+            sources += [values[start : start + longest] for start in starts]
+            targets += [labels[start : start + longest] for start in starts]
+            locations += [f"{row.location}, step {start}" if start else row.location for start in starts]
+        left_out = {"without a label": unlabeled, "too long": too_long}
+        return Encoded(Corpus(sources, targets, self.collate), tuple(locations), left_out)
 
     def cost(self, model: Model, batch: Batch, smoothing: float) -> Loss:
         return token_labels(model, batch, smoothing)
@@ -61,28 +62,27 @@ class Tagging(Labeling):
     def predict(
         self, model: Model, codecs: LabelCodecs, rows: Sequence[TaggedOrSeries], longest: int, batch_tokens: int
     ) -> list[list[str]]:
-        """A label for each step, however long the sequence is."""
-        steps = read_steps(rows, codecs.source)
-        seen = read_windows(model, [values for values, _ in steps], longest, batch_tokens, _states, _likeliest)
+        """A label for each step. Sequences longer than `longest` are read in overlapping windows."""
+        steps = encode_steps(rows, codecs.source)
+        outputs = predict_windows(model, [values for values, _ in steps], longest, batch_tokens, _states, _argmax)
         tags = []
-        for (_, at), windows in zip(steps, seen, strict=True):
-            said = [w.output[w.window.keep_from - w.window.first : w.window.keep_to - w.window.first] for w in windows]
-            tags.append(codecs.target.decode(np.concatenate(said)[at]) if said else [])
+        for (_, positions), windows in zip(steps, outputs, strict=True):
+            kept = [w.output[w.window.keep_from - w.window.first : w.window.keep_to - w.window.first] for w in windows]
+            tags.append(codecs.target.decode(np.concatenate(kept)[positions]) if kept else [])
         return tags
 
-    def sample(self, row: TaggedOrSeries, found: Sequence[str]) -> ValidationSample:
+    def sample(self, row: TaggedOrSeries, predicted: Sequence[str]) -> ValidationSample:
         if isinstance(row, Frames):
-            return ValidationSample(row.location, _run_lengths(row.target), _run_lengths(found))
+            return ValidationSample(row.location, _run_lengths(row.target), _run_lengths(predicted))
         words = row.source
-        return ValidationSample(short(words), _side_by_side(words, row.target), _side_by_side(words, found))
+        return ValidationSample(short(words), _side_by_side(words, row.target), _side_by_side(words, predicted))
 
 
 def _states(memory: Memory) -> Tensor:
     return memory.states
 
 
-def _likeliest(log_probs: Tensor) -> Tensor:
-    """The number of the likeliest label of each place."""
+def _argmax(log_probs: Tensor) -> Tensor:
     return log_probs.argmax(-1)
 
 
@@ -94,8 +94,8 @@ def _side_by_side(words: Sequence[str], labels: Sequence[str]) -> str:
     return short([f"{word}/{label or '?'}" for word, label in zip(words, labels, strict=True)])
 
 
-def read_steps(rows: Sequence[TaggedOrSeries], codec: Tokenizer | Scaling) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Each row as a model reads it, and where in it each of its steps stands."""
+def encode_steps(rows: Sequence[TaggedOrSeries], codec: Tokenizer | Scaling) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each row the model's input, and the input position of each of its words or frames."""
     for row in rows:
         if len(row.source) != len(row.target):
             raise DataError(f"{row.location}: has {len(row.source):,} steps but {len(row.target):,} labels")
@@ -104,8 +104,8 @@ def read_steps(rows: Sequence[TaggedOrSeries], codec: Tokenizer | Scaling) -> li
     for row in rows:
         must_be_text(row)
     words = sorted({word for row in rows for word in row.source})
-    pieces = dict(zip(words, codec.encode(words), strict=True))
-    return [_pieces([pieces[word] or [UNKNOWN] for word in row.source]) for row in rows]
+    tokens = dict(zip(words, codec.encode(words), strict=True))
+    return [_join_words([tokens[word] or [UNKNOWN] for word in row.source]) for row in rows]
 
 
 def _frames(row: TaggedOrSeries, codec: Scaling) -> np.ndarray:
@@ -113,8 +113,8 @@ def _frames(row: TaggedOrSeries, codec: Scaling) -> np.ndarray:
     return codec.scaled(np.asarray(row.source), row.location)
 
 
-def _pieces(words: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """The pieces of all words in a row, and where each word begins."""
-    ids = np.array([piece for word in words for piece in word], dtype=np.int64)
-    begins = np.cumsum([0, *(len(word) for word in words)], dtype=np.int64)[:-1]
-    return ids, begins
+def _join_words(words: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """The token ids of all words, and the position of the first token of each word."""
+    ids = np.array([token for word in words for token in word], dtype=np.int64)
+    starts = np.cumsum([0, *(len(word) for word in words)], dtype=np.int64)[:-1]
+    return ids, starts

@@ -1,4 +1,4 @@
-"""What every task has: rows of data become batches, a model of them a loss, its outputs figures."""
+"""The contract of a task: rows → batches, model and batch → loss, model outputs → scores."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,25 @@ VALIDATION_SAMPLES = 3
 
 
 @dataclass(frozen=True)
+class Metric:
+    """A metric that every validation of a task computes. `key` is its name in the config and the logs, `title` its
+    name in the report."""
+
+    key: str
+    title: str
+    higher_is_better: bool = True
+
+    def is_better(self, score: float, than: float) -> bool:
+        return score > than if self.higher_is_better else score < than
+
+
+DIVERGED = "the model's output is NaN or infinite: training diverged; train again with a lower train.schedule.rate"
+LOSS = Metric("loss", "loss", higher_is_better=False)
+
+
+@dataclass(frozen=True)
 class Encoded:
-    """Rows that can be trained on, and how many were left out for which reason."""
+    """Rows encoded for training, and the number of rows that were left out for each reason."""
 
     corpus: Corpus
     locations: tuple[str, ...]  # file:line of each row
@@ -30,7 +47,7 @@ class Encoded:
 
 @dataclass(frozen=True)
 class ValidationSample:
-    """One of the rows shown at every validation."""
+    """One of the rows that are shown at every validation."""
 
     source: str
     reference: str
@@ -39,75 +56,83 @@ class ValidationSample:
 
 @dataclass(frozen=True)
 class Validation:
-    """Figures by name, and the same few samples each time."""
+    """The scores of a validation by metric key, and samples of the same rows each time."""
 
-    figures: dict[str, float]
+    scores: dict[str, float]
     samples: tuple[ValidationSample, ...]
 
 
 class Task(Protocol):
-    """The contract. Keyword-only constructor parameters are the options a user may set."""
+    """What a model is trained for. The keyword-only constructor parameters are the options of the config."""
 
-    command: str  # what to call a trained run with
-    rows: tuple[type, ...]  # what it learns from
-    expects: str  # the same in words
-    unit: str  # what a row is called
-    writes: bool  # by a decoder; else a head reads the encoder
+    command: str  # the CLI command, and the method of Run, that uses a trained run
+    rows: tuple[type, ...]  # the row types it is trained on
+    expects: str  # the same in words, for error messages
+    unit: str  # what a row is called in messages
+    has_decoder: bool  # otherwise the head reads the encoder
     collate: Collate
-    figures: tuple[str, ...]  # of a validation
-    best_figure: str  # the figure that finds the best checkpoint, if the user does not say which
+    metrics: tuple[Metric, ...]  # of a validation
+    best_metric: Metric  # selects the best checkpoint unless train.best_by names another one
 
     def accepts(self, row: Row) -> bool:
-        """Whether the task can learn from a row like this."""
+        """Whether the task can be trained on this row."""
         ...
 
     def learn(self, rows: Sequence[Any], kind: TokenizerKind, joint: bool) -> Codecs[Any, Any]:
-        """The codecs of the training rows; `kind` makes tokenizers, one for both sides if `joint`."""
+        """Learn the codecs from the training rows: tokenizers of this kind (one for both sides if `joint`), the scaling
+        of numeric series, the label set."""
         ...
 
     def files(self, codecs: Codecs[Any, Any]) -> dict[str, bytes]:
-        """What a run stores of them."""
+        """The codecs as files of the run folder."""
         ...
 
-    def read(self, files: Mapping[str, bytes], kind: TokenizerKind, joint: bool) -> Codecs[Any, Any]: ...
+    def read(self, files: Mapping[str, bytes], kind: TokenizerKind, joint: bool) -> Codecs[Any, Any]:
+        """The inverse of `files`."""
+        ...
 
     def describe(self, codecs: Codecs[Any, Any]) -> str:
-        """Their sizes, in words."""
+        """The vocabulary sizes in words."""
         ...
 
     def drop_unknown_labels(self, rows: Sequence[Any], codecs: Codecs[Any, Any], skip_bad: bool) -> list[Any]:
-        """The rows that ask for nothing training has not seen; without `skip_bad` the others are an error."""
+        """The rows all of whose labels occur in the training data. Without `skip_bad` any other row is an error."""
         ...
 
-    def encode(self, rows: Sequence[Any], codecs: Codecs[Any, Any], longest: int) -> Encoded: ...
-    def prepare(self, encoded: Encoded, say: Callable[[str], None]) -> None:
-        """Find out what else there is to learn from these rows; `say` how far it is."""
+    def encode(self, rows: Sequence[Any], codecs: Codecs[Any, Any], longest: int) -> Encoded:
+        """Encode rows for training; sequences longer than `longest` are left out or cut."""
         ...
 
-    def loss(self, model: Model, batch: Batch) -> Loss: ...
+    def prepare(self, encoded: Encoded, report: Callable[[str], None]) -> None:
+        """Compute what training needs beside the rows, such as word alignments; `report` receives progress messages."""
+        ...
+
+    def loss(self, model: Model, batch: Batch) -> Loss:
+        """The training loss of a batch, summed over its tokens or labels."""
+        ...
 
     def validate(
         self, model: Model, codecs: Codecs[Any, Any], rows: Sequence[Any], longest: int, decode: DecodeConfig
-    ) -> Validation: ...
+    ) -> Validation:
+        """Compute all `metrics` on the development rows."""
+        ...
 
 
 def check_rows(task: Task, rows: Sequence[Row], split: str) -> None:
-    """Refuse rows of another task."""
+    """Raise an error that names the first row that the task cannot be trained on."""
     wrong = next((row for row in rows if not task.accepts(row)), None)
     if wrong is not None:
-        raise DataError(
-            f"data.{split}: {wrong.location}: the task needs {task.expects}, and this row is something else"
-        )
+        raise DataError(f"data.{split}: {wrong.location}: the task needs {task.expects}, but this row has another form")
 
 
 def file_of(files: Mapping[str, bytes], name: str) -> bytes:
     if name not in files:
-        raise RunError(f"there is no {name}")
+        raise RunError(f"the file {name} is missing")
     return files[name]
 
 
-def chosen(count: int) -> range:
-    """Which rows are shown at a validation."""
+def sample_rows(count: int) -> range:
+    """The row numbers that are shown at every validation."""
     return range(0, count, max(1, count // VALIDATION_SAMPLES))[:VALIDATION_SAMPLES]
 
 
@@ -119,7 +144,8 @@ def summed_cost(
     loss: Callable[[Model, Batch, float], Loss],
     rows: Sequence[int] | None = None,
 ) -> tuple[float, int]:
-    """The summed cost of what some rows (or all) should say, and how much that is; without smoothing."""
+    """The cross-entropy without label smoothing, summed over the targets of some rows (default: all), and the number
+    of targets."""
     was_training = model.training
     model.eval()
     batches = by_length(corpus, np.arange(len(corpus)) if rows is None else np.array(rows), batch_tokens)
@@ -127,4 +153,4 @@ def summed_cost(
         losses = [loss(model, corpus.batch(batch.tolist()), 0.0) for batch in batches]
     finally:
         model.train(was_training)
-    return sum(each.shown["cost"] for each in losses), sum(each.count for each in losses)
+    return sum(each.logged["cost"] for each in losses), sum(each.count for each in losses)

@@ -1,4 +1,4 @@
-"""Translation: pairs of texts; the loss is the cost of the next token, the measure is BLEU of real decoding."""
+"""Translation: text → text. The loss is the cross-entropy of the target tokens; the metrics score decoded outputs."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,30 +17,52 @@ from saccade.data.tokenizers import Tokenizer, TokenizerKind
 from saccade.decode.engine import DecodeConfig, in_order
 from saccade.decode.torch_engine import torch_engine
 from saccade.errors import DataError, RunError
-from saccade.metrics.translation import bleu, chrf, exact_match
+from saccade.metrics.translation import bleu, chrf, exact_match, score
 from saccade.models.assemble import Model
+from saccade.tasks.evaluation import (
+    Evaluation,
+    Score,
+    ScoredRow,
+    best_and_worst,
+    bootstrap_interval,
+    scores_by_length,
+    source_lengths,
+)
 from saccade.tasks.guides import GuidedHead, GuideSlot, Unguided
 from saccade.tasks.losses import Loss, next_token, next_token_r_drop
-from saccade.tasks.task import Encoded, Validation, ValidationSample, chosen, file_of, summed_cost
+from saccade.tasks.task import (
+    DIVERGED,
+    LOSS,
+    Encoded,
+    Metric,
+    Validation,
+    ValidationSample,
+    file_of,
+    sample_rows,
+    summed_cost,
+)
 
 Tokenizers = Codecs[Tokenizer, Tokenizer]
 
-MAX_ALIGNMENT_CELLS = 10**9  # source places × target places of all pairs; 8 bytes each
-POSSIBLE_LINK_WEIGHT = 0.5  # how much of a sure link one that is only possible counts
+MAX_ALIGNMENT_CELLS = 10**9  # source tokens × target tokens, summed over all pairs; 8 bytes each
+POSSIBLE_LINK_WEIGHT = 0.5  # a sure link weighs 1
+BLEU = Metric("bleu", "BLEU")
+CHRF = Metric("chrf", "chrF")
+EXACT_MATCH = Metric("exact_match", "exact match")
 
 
 class Translation:
-    """Raw text in one language → raw text in another. With `agreement` each pair is gone through twice, with other
-    draws of dropout, and the two answers are drawn to each other so much (R-Drop: Liang et al. 2021)."""
+    """Raw text in one language → raw text in another. `r_drop` is the weight of R-Drop's KL divergence between two
+    forward passes with different dropout masks (Liang et al. 2021)."""
 
     command = "translate"
     rows: tuple[type, ...] = (Pair,)
     expects = "pairs of texts"
     unit = "pairs"
-    writes = True
+    has_decoder = True
     collate: Collate = COLLATE_PAIRS
-    figures: tuple[str, ...] = ("loss", "bleu", "chrf", "exact_match")
-    best_figure = "bleu"
+    metrics: tuple[Metric, ...] = (LOSS, BLEU, CHRF, EXACT_MATCH)
+    best_metric = BLEU
 
     def __init__(self, *, smoothing: Rate = 0.1, guide: GuideSlot = Unguided, r_drop: NotNegative = 0.0):
         self.smoothing, self.guide, self.r_drop = smoothing, build(guide, "guide"), r_drop
@@ -50,7 +72,7 @@ class Translation:
         return (self.guide,) if isinstance(self.guide, GuidedHead) else ()
 
     def check(self, model: Model) -> None:
-        """Refuse a guide for what the model does not have."""
+        """Refuse a guide for an attention head that the model does not have."""
         for guide in self.penalties:
             guide.path(model)
 
@@ -81,33 +103,33 @@ class Translation:
         return list(rows)  # a tokenizer takes any text
 
     def encode(self, rows: Sequence[Pair], codecs: Tokenizers, longest: int) -> Encoded:
-        """Ids of the pairs with something on both sides and at most `longest` tokens on each."""
+        """Pairs with an empty side or with more than `longest` tokens on a side are left out."""
         sources = codecs.source.encode([pair.source for pair in rows])
         targets = codecs.target.encode([pair.target for pair in rows])
         empty = [not s or not t for s, t in zip(sources, targets, strict=True)]
         long = [max(len(s), len(t)) > longest for s, t in zip(sources, targets, strict=True)]
         kept = [i for i in range(len(rows)) if not empty[i] and not long[i]]
-        guided = self.penalties and all(row.links is not None for row in rows)  # rows to judge by need none
+        guided = self.penalties and all(row.links is not None for row in rows)  # development rows may have none
         links = [_piece_links(rows[i], codecs) for i in kept] if guided else None
         corpus = Corpus([sources[i] for i in kept], [targets[i] for i in kept], self.collate, links)
         left_out = {"with an empty side": sum(empty), "too long": sum(long)}
         return Encoded(corpus, tuple(rows[i].location for i in kept), left_out)
 
-    def prepare(self, encoded: Encoded, say: Callable[[str], None]) -> None:
-        """Count which pieces belong together, if a head is to be told and no one has said it."""
+    def prepare(self, encoded: Encoded, report: Callable[[str], None]) -> None:
+        """Align the tokens of the training pairs if a head is guided and the data has no links."""
         corpus = encoded.corpus
         if not self.penalties or corpus.links is not None:
             return
-        places = int((corpus.source_lengths * corpus.target_lengths).sum())
-        if places > MAX_ALIGNMENT_CELLS:
+        cells = int((corpus.source_lengths * corpus.target_lengths).sum())
+        if cells > MAX_ALIGNMENT_CELLS:
             raise DataError(
-                f"task.guide: counting which pieces belong together would take {8 * places / 1e9:,.0f} GB; count words "
-                "with `saccade align count --symmetrise graded` in parts and give them with data.train.links = FILE"
+                f"task.guide: aligning the training tokens would take {8 * cells / 1e9:,.0f} GB; align words with "
+                "`saccade align count --symmetrise graded` in parts and set data.train.links = FILE"
             )
         rows = range(len(corpus))
-        sides = [corpus.source(row).tolist() for row in rows], [corpus.target(row).tolist() for row in rows]
-        found = align_both_ways(*sides, lambda line: say(f"counting which pieces belong together, {line}"))
-        corpus.links = [_as_array(_link_weights(graded(*both))) for both in found]
+        sources, targets = [corpus.source(row).tolist() for row in rows], [corpus.target(row).tolist() for row in rows]
+        aligned = align_both_ways(sources, targets, lambda line: report(f"aligning the training tokens, {line}"))
+        corpus.links = [_as_array(_link_weights(graded(*both))) for both in aligned]
 
     def loss(self, model: Model, batch: Batch) -> Loss:
         if self.r_drop:
@@ -117,44 +139,88 @@ class Translation:
     def validate(
         self, model: Model, codecs: Tokenizers, rows: Sequence[Pair], longest: int, decode: DecodeConfig
     ) -> Validation:
-        """Cost per token without smoothing, and scores of what the model really writes."""
+        """Cross-entropy per token without label smoothing, and scores of decoded outputs."""
         cost, count = teacher_forced_cost(model, self.encode(rows, codecs, longest).corpus, decode.batch_tokens)
         if not math.isfinite(cost):
-            raise RunError("the model's probabilities are not finite; train anew with a lower train.schedule.rate")
-        found = torch_engine(model, codecs.source, codecs.target).generate([pair.source for pair in rows], decode)
-        texts = [outputs[0].text for outputs in in_order(found)]
+            raise RunError(DIVERGED)
+        results = torch_engine(model, codecs.source, codecs.target).generate([pair.source for pair in rows], decode)
+        texts = [outputs[0].text for outputs in in_order(results)]
         references = [pair.target for pair in rows]
-        figures = {
-            "loss": cost / max(1, count),
-            "bleu": bleu(texts, references),
-            "chrf": chrf(texts, references),
-            "exact_match": exact_match(texts, references),
+        scores = {
+            LOSS.key: cost / max(1, count),
+            BLEU.key: bleu(texts, references),
+            CHRF.key: chrf(texts, references),
+            EXACT_MATCH.key: exact_match(texts, references),
         }
-        samples = (ValidationSample(rows[i].source, references[i], texts[i]) for i in chosen(len(rows)))
-        return Validation(figures, tuple(samples))
+        samples = (ValidationSample(rows[i].source, references[i], texts[i]) for i in sample_rows(len(rows)))
+        return Validation(scores, tuple(samples))
+
+    def evaluate(self, split: str, rows: Sequence[Pair], outputs: Sequence[str], codec: Tokenizer) -> Evaluation:
+        """Evaluate translations; `codec` is the source's."""
+        lengths, length_unit = source_lengths(rows, codec)
+        references = [row.target for row in rows]
+        scored = [
+            ScoredRow(row.source, row.target, output, chrf([output], [row.target]), length)
+            for row, output, length in zip(rows, outputs, lengths, strict=True)
+        ]
+
+        def scores(chosen: Sequence[int]) -> dict[str, float]:
+            both = [outputs[i] for i in chosen], [references[i] for i in chosen]
+            return {CHRF.title: chrf(*both), BLEU.title: bleu(*both)}
+
+        best, worst = best_and_worst(scored)
+        return Evaluation(
+            split=split,
+            rows=len(rows),
+            length_unit=length_unit,
+            scores=_corpus_scores(outputs, references),
+            best=best,
+            worst=worst,
+            lengths=scores_by_length(lengths, scores),
+        )
+
+
+def _corpus_scores(outputs: Sequence[str], references: Sequence[str]) -> tuple[Score, ...]:
+    result = score(outputs, references)
+    titles = {BLEU.key: BLEU.title, CHRF.key: CHRF.title, "bleu_lc_tok": "BLEU, lower-cased and tokenized"}
+    matches = np.array([[output == reference, 1] for output, reference in zip(outputs, references, strict=True)])
+    return (
+        *(
+            Score(
+                title, getattr(result, key), (result.interval[key][0], result.interval[key][1]), result.signatures[key]
+            )
+            for key, title in titles.items()
+        ),
+        Score(
+            "Exact match, %",
+            result.exact_match,
+            bootstrap_interval(matches, lambda sums: 100 * float(sums[0] / sums[1])),
+        ),
+    )
 
 
 def _piece_links(pair: Pair, codecs: Tokenizers) -> np.ndarray:
-    """The links [n 3] of a pair between its pieces, and how surely: all of a word's with all of the other's."""
-    places = [_places(codecs.source, pair.source), _places(codecs.target, pair.target)]
+    """The links of a pair between its tokens [n 3]: source token, target token, weight. Every token of a word is linked
+    to every token of the word it is linked to."""
+    sources, targets = _token_ranges(codecs.source, pair.source), _token_ranges(codecs.target, pair.target)
     assert pair.links is not None
     return _as_array(
-        (s, t, much) for i, j, much in _link_weights(pair.links) for s in places[0][i] for t in places[1][j]
+        (s, t, weight) for i, j, weight in _link_weights(pair.links) for s in sources[i] for t in targets[j]
     )
 
 
 def _link_weights(links: Gold) -> Iterator[tuple[int, int, float]]:
-    """Each link, and how surely it is one."""
-    trust = dict.fromkeys(links.possible, POSSIBLE_LINK_WEIGHT) | dict.fromkeys(links.sure, 1.0)
-    return ((*link, much) for link, much in sorted(trust.items()))
+    """Each link with its weight: 1 for a sure link, less for a possible one."""
+    weights = dict.fromkeys(links.possible, POSSIBLE_LINK_WEIGHT) | dict.fromkeys(links.sure, 1.0)
+    return ((*link, weight) for link, weight in sorted(weights.items()))
 
 
 def _as_array(links: Iterable[tuple[int, int, float]]) -> np.ndarray:
     return np.array([*links], dtype=np.float32).reshape(-1, 3)
 
 
-def _places(tokenizer: Tokenizer, text: str) -> list[range]:
-    """Where the pieces of each word stand."""
+def _token_ranges(tokenizer: Tokenizer, text: str) -> list[range]:
+    """The positions of the tokens of each word."""
     ends = [0, *accumulate(len(ids) for ids in tokenizer.encode_words(text.split()))]
     return [range(start, end) for start, end in pairwise(ends)]
 
@@ -162,5 +228,6 @@ def _places(tokenizer: Tokenizer, text: str) -> list[range]:
 def teacher_forced_cost(
     model: Model, corpus: Corpus, batch_tokens: int, rows: Sequence[int] | None = None
 ) -> tuple[float, int]:
-    """The summed cost of the target tokens of some rows, and their number: perplexity is exp(cost / number)."""
+    """The summed cross-entropy of the target tokens of some rows (default: all), and the number of tokens. Perplexity
+    is exp(cost / count)."""
     return summed_cost(model, corpus, batch_tokens, next_token, rows)

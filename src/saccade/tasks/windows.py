@@ -1,4 +1,5 @@
-"""Reading sequences of any length: long ones in overlapping windows, each place believed where it stands deepest."""
+"""Prediction for sequences of any length: long ones are split into overlapping windows. Each prediction comes from the
+window in which its position is farthest from an edge."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from saccade.places import Memory
 
 @dataclass(frozen=True)
 class Window:
-    """Places `first` up to `end` are read together; `since` up to `until` are taken from it."""
+    """The model reads positions `first` to `end` (exclusive); its outputs for `keep_from` to `keep_to` are kept."""
 
     first: int
     end: int
@@ -25,48 +26,51 @@ class Window:
 
 
 def windows(length: int, size: int) -> list[Window]:
-    """Windows that overlap by half. Of those that hold a place, the one is taken whose edges are farthest from it."""
+    """Windows of `size` positions that overlap by half and whose kept ranges cover the sequence once."""
     if length <= size:
         return [Window(0, length, 0, length)] if length else []
     firsts = [*range(0, length - size, size - size // 2), length - size]
-    cuts = [0, *((one + other + size + 1) // 2 for one, other in pairwise(firsts)), length]
-    return [Window(first, first + size, *between) for first, between in zip(firsts, pairwise(cuts), strict=True)]
+    borders = [0, *((left + right + size + 1) // 2 for left, right in pairwise(firsts)), length]
+    return [Window(first, first + size, *kept) for first, kept in zip(firsts, pairwise(borders), strict=True)]
 
 
 @dataclass(frozen=True)
 class WindowOutput:
-    """A window of a sequence and what the model says of it."""
+    """A window of a sequence and the model's output for it."""
 
     window: Window
     output: np.ndarray
 
 
 @torch.inference_mode()
-def read_windows(
+def predict_windows(
     model: Model,
     sequences: Sequence[np.ndarray],
     longest: int,
     batch_tokens: int,
     states: Callable[[Memory], Tensor],
-    said_of: Callable[[Tensor], Tensor],
+    output_of: Callable[[Tensor], Tensor],
 ) -> list[list[WindowOutput]]:
-    """For each sequence its windows, and what follows from the log-probabilities of the states of each."""
-    cut = [(row, window) for row, values in enumerate(sequences) for window in windows(len(values), longest)]
-    pieces = [sequences[row][window.first : window.end] for row, window in cut]
-    corpus = Corpus(pieces, [[]] * len(cut), COLLATE_LABELS)
-    said: dict[int, np.ndarray] = {}
+    """For each sequence its windows with output_of(log-probabilities of states(memory)) of each."""
+    numbered = [(row, window) for row, values in enumerate(sequences) for window in windows(len(values), longest)]
+    inputs = [sequences[row][window.first : window.end] for row, window in numbered]
+    corpus = Corpus(inputs, [[]] * len(numbered), COLLATE_LABELS)
+    outputs: dict[int, np.ndarray] = {}
     was_training = model.training
     model.eval()
     try:
-        for batch in by_length(corpus, np.arange(len(cut)), batch_tokens):
+        for batch in by_length(corpus, np.arange(len(numbered)), batch_tokens):
             source = corpus.batch(batch.tolist()).source
             log_probs = model.head.log_probs(states(model.encoder.encode(source.values, source.keep)))
             if bool(log_probs.isnan().any()):
-                raise RunError("the model's probabilities are not finite; its weights are of no use")
-            said |= {int(piece): each for piece, each in zip(batch, said_of(log_probs).numpy(), strict=True)}
+                raise RunError(
+                    "the model's output is NaN or infinite: training diverged or the checkpoint is damaged; "
+                    "use another checkpoint, or train again with a lower train.schedule.rate"
+                )
+            outputs |= {int(i): output for i, output in zip(batch, output_of(log_probs).numpy(), strict=True)}
     finally:
         model.train(was_training)
-    found: list[list[WindowOutput]] = [[] for _ in sequences]
-    for piece, (row, window) in enumerate(cut):
-        found[row].append(WindowOutput(window, said[piece]))
-    return found
+    by_sequence: list[list[WindowOutput]] = [[] for _ in sequences]
+    for i, (row, window) in enumerate(numbered):
+        by_sequence[row].append(WindowOutput(window, outputs[i]))
+    return by_sequence

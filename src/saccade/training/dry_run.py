@@ -1,4 +1,4 @@
-"""What a training would cost, from a few real steps."""
+"""Estimates the cost of a training from a few real updates."""
 
 import itertools
 import resource
@@ -22,13 +22,13 @@ TIMED_STEPS = 10
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """What was measured and what follows from it."""
+    """Measured values, and the costs of the whole training estimated from them."""
 
     parameters: int
     peak_bytes: int
-    tokens_per_second: float  # of the target
+    tokens_per_second: float  # target tokens
     epoch_seconds: float
-    all_seconds: float
+    training_seconds: float
     checkpoint_bytes: int
     checkpoints: int
 
@@ -38,14 +38,14 @@ class CostEstimate:
             f"parameters       {self.parameters:,}",
             f"peak memory      {self.peak_bytes / 1e6:,.0f} MB, with the largest batch",
             f"speed            {self.tokens_per_second:,.0f} target tokens/s",
-            f"time an epoch    {clock(self.epoch_seconds)}, validation aside",
-            f"whole training   {clock(self.all_seconds)} to the last update, validation aside",
+            f"time per epoch   {clock(self.epoch_seconds)}, without validations",
+            f"whole training   {clock(self.training_seconds)} to the last update, without validations",
             f"disk             {megabytes * self.checkpoints:,.0f} MB in {self.checkpoints} checkpoints",
         ]
 
 
 def dry_run(recipe: Recipe, path: Path, report: Reporter) -> CostEstimate:
-    """A step on the largest batch for the memory, then a few as they come for the time. Writes nothing."""
+    """Measure peak memory on the largest batch, then speed on the first batches. Nothing is written."""
     job = prepare(recipe, RunFolder(path), report)
     settings, corpus = recipe.train, job.train.corpus
     state = TrainingState()
@@ -63,14 +63,14 @@ def dry_run(recipe: Recipe, path: Path, report: Reporter) -> CostEstimate:
         peak_bytes=peak,
         tokens_per_second=tokens / seconds,
         epoch_seconds=seconds * corpus.target_tokens / max(1, tokens),
-        all_seconds=seconds / TIMED_STEPS * settings.updates,
+        training_seconds=seconds / TIMED_STEPS * settings.updates,
         checkpoint_bytes=checkpoint_bytes(job.model, job.training_tensors()),
-        checkpoints=max(settings.keep, settings.average) + 2,  # the best, and the one being written
+        checkpoints=max(settings.keep, settings.average) + 2,  # the best one, and the one being written
     )
 
 
 def largest_batch(job: TrainingJob) -> list[int]:
-    """The rows of the batch with the most places."""
+    """The rows of the batch with the most padded tokens."""
     corpus = job.train.corpus
     batches = epoch_batches(corpus, job.recipe.train.batch_tokens, job.recipe.seed, 0)
-    return max(batches, key=lambda rows: len(rows) * corpus.places[rows].max()).tolist()
+    return max(batches, key=lambda rows: len(rows) * corpus.lengths[rows].max()).tolist()

@@ -1,4 +1,4 @@
-"""Everything a training works with, made ready from a recipe: data, codecs, model, optimizer."""
+"""Prepares a training from its recipe: data, codecs, model, optimizer, schedule."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from saccade.data.sources.series import leaks
 from saccade.errors import DataError, RunError
 from saccade.models.assemble import Model
 from saccade.optim.schedules import Schedule
-from saccade.recipe import Recipe, best_by, sources_of, task_of
+from saccade.recipe import Recipe, sources_of
 from saccade.runs.folder import RunFolder, checksums, learn_codecs
 from saccade.tasks.task import Encoded, Task, check_rows
 from saccade.training.progress import Reporter
@@ -33,15 +33,11 @@ class TrainingJob:
     train: Encoded
     dev: Sequence[Any]
     ranks: Ranks
-    model: Model  # whole on the lead, which validates and saves it
+    model: Model  # complete on rank 0, which validates and saves it
     strategy: Strategy
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     checksums: dict[str, str]
-
-    @property
-    def best_by(self) -> str:
-        return best_by(self.recipe)
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -49,20 +45,20 @@ class TrainingJob:
 
     @property
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """By name; where the model is sharded, so are they."""
+        """The tensors of the optimizer by name, sharded if the model is."""
         names = {id(p): name for name, p in self.strategy.model.named_parameters()}
         return {
             f"{key}/{names[id(p)]}": value for p, state in self.optimizer.state.items() for key, value in state.items()
         }
 
     def training_tensors(self) -> dict[str, Tensor]:
-        """What resuming needs beside the weights: the optimizer's tensors and the random generator of every rank."""
-        random = enumerate(self.ranks.all_gather(torch.get_rng_state()))
+        """What resuming needs beside the weights: the optimizer's tensors and the random state of every rank."""
+        random_states = enumerate(self.ranks.all_gather(torch.get_rng_state()))
         tensors = {name: full_tensor(value) for name, value in sorted(self.optimizer_tensors.items())}
-        return tensors | {rng_name(rank): state for rank, state in random}
+        return tensors | {rng_name(rank): state for rank, state in random_states}
 
     def restore_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """On every rank; only the lead's `tensors` count."""
+        """Load the tensors of a checkpoint on every rank. Rank 0 provides them."""
         parameters = dict(self.strategy.model.named_parameters())
         for path, value in self.ranks.broadcast_tensors(tensors):
             key, _, name = path.partition("/")
@@ -71,11 +67,11 @@ class TrainingJob:
             elif path == rng_name(self.ranks.rank):
                 torch.set_rng_state(value)
             elif key != "random":
-                raise RunError(f"the checkpoint holds {path}, which the optimizer does not have")
+                raise RunError(f"the checkpoint contains {path}, which the optimizer does not have")
 
 
 def rng_name(rank: int) -> str:
-    """What a rank's random generator is called in a checkpoint."""
+    """The name of a rank's random state in a checkpoint."""
     return f"random/{rank}" if rank else "random"
 
 
@@ -85,8 +81,8 @@ SINGLE_PROCESS = SingleProcess()
 def prepare(
     recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool = False, ranks: Ranks = SINGLE_PROCESS
 ) -> TrainingJob:
-    """Read and check all data, take the run's codecs or learn them, build the model."""
-    splits, task = sources_of(recipe), task_of(recipe)
+    """Read and check all data, load or learn the codecs, and build the model."""
+    splits, task = sources_of(recipe), recipe.built_task
     sums = checksums(splits)
     if ranks.is_main and run.started():
         run.compare(recipe, sums, allow_change)
@@ -95,22 +91,22 @@ def prepare(
     codecs = codecs_of(recipe, run, data, report, ranks)
     train = task.encode(data["train"].rows, codecs, recipe.data.longest)
     if not len(train.corpus):
-        raise DataError(f"data.train: none of {len(data['train'].rows):,} {task.unit} can be trained on")
-    judged = {
+        raise DataError(f"data.train: none of {len(data['train'].rows):,} {task.unit} can be used for training")
+    evaluated = {
         split: task.drop_unknown_labels(data[split].rows, codecs, recipe.data.skip_bad)
         for split in data
         if split != "train"
     }
-    dev, left_out = judged["dev"], train.left_out | {"bad lines left out": data["train"].faults}
+    dev, left_out = evaluated["dev"], train.left_out | {"bad lines left out": data["train"].faults}
     if not dev:
-        raise DataError(f"data.dev: none of {len(data['dev'].rows):,} {task.unit} has only labels of data.train")
+        raise DataError("data.dev: every row has a label that does not occur in data.train")
     report.say(
         f"{len(train.corpus):,} {task.unit} to train on ({_counted(left_out)}), {len(dev):,} to validate on "
         f"({data['dev'].faults + len(data['dev'].rows) - len(dev):,} bad lines left out); {task.describe(codecs)}"
     )
     task.prepare(train, report.say)
     model = run.model(recipe, codecs)
-    learner = strategy_for(model, task, recipe.train.ranks, ranks, train.corpus.batch([0]), recipe.model.dim)
+    strategy = strategy_for(model, task, recipe.train.ranks, ranks, train.corpus.batch([0]), recipe.model.dim)
     if ranks.count > 1:
         torch.manual_seed(rank_seed(recipe.seed, ranks.rank))
     return TrainingJob(
@@ -121,41 +117,43 @@ def prepare(
         dev=dev,
         ranks=ranks,
         model=model,
-        strategy=learner,
-        optimizer=build(recipe.train.optimizer, "train.optimizer", model=learner.model),
+        strategy=strategy,
+        optimizer=build(recipe.train.optimizer, "train.optimizer", model=strategy.model),
         schedule=build(recipe.train.schedule, "train.schedule", updates=recipe.train.updates),
         checksums=sums,
     )
 
 
 def read_data(recipe: Recipe, task: Task, splits: dict[str, Source]) -> dict[str, Loaded]:
-    """The rows to learn from and to validate on. Where there are labels, test rows are looked at too: what is wrong
-    with them is better said before the training than after it."""
-    wanted = ("train", "dev") if task.writes else ("train", "dev", "test")
-    data = {split: load(splits[split], skip_bad=recipe.data.skip_bad) for split in wanted}
+    """The training and development rows. The test rows of a labeling task are read too, so that errors in them are
+    reported before the training instead of after it."""
+    needed = ("train", "dev") if task.has_decoder else ("train", "dev", "test")
+    data = {split: load(splits[split], skip_bad=recipe.data.skip_bad) for split in needed}
     for split, loaded in data.items():
         if not loaded.rows and split != "test":
-            raise DataError(f"data.{split}: there is no text; name some, as docs/config.md shows")
+            raise DataError(f"data.{split}: no data is given; name the files as docs/config.md shows")
         check_rows(task, loaded.rows, split)
     if leaking := leaks({split: loaded.rows for split, loaded in data.items()}):
-        raise DataError("\n".join([*leaking, "what is judged must not be learned from; part the groups with `groups`"]))
+        raise DataError(
+            "\n".join([*leaking, "a group must not be in training and evaluation data; separate them with `groups`"])
+        )
     return data
 
 
 def check_same_data(sums: dict[str, str], ranks: Ranks) -> None:
-    """All ranks must read what the lead reads, on whatever machine they are."""
-    for key, found in ranks.broadcast(sums).items():
-        if sums.get(key) != found:
-            raise DataError(f"{key}: is not the text that rank 0 reads; give every machine the same files")
+    """Check that every rank, on whatever machine, has the same files as rank 0."""
+    for key, checksum in ranks.broadcast(sums).items():
+        if sums.get(key) != checksum:
+            raise DataError(f"{key}: differs from the file of rank 0; give every machine the same files")
 
 
 def codecs_of(
     recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter, ranks: Ranks
 ) -> Codecs[Any, Any]:
-    """The lead's, which are those of the run or new ones."""
+    """The codecs of rank 0, on every rank."""
     if ranks.count == 1:
         return own_codecs(recipe, run, data, report)
-    task = task_of(recipe)
+    task = recipe.built_task
     codecs = own_codecs(recipe, run, data, report) if ranks.is_main else None
     files = {name: b64encode(content).decode() for name, content in task.files(codecs).items()} if codecs else {}
     files = {name: b64decode(content) for name, content in ranks.broadcast(files).items()}
@@ -163,12 +161,14 @@ def codecs_of(
 
 
 def own_codecs(recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter) -> Codecs[Any, Any]:
-    """Those of the run, or new ones."""
-    known = run.codecs(recipe) if run.started() else None
-    if known is not None:
-        return known
+    """The stored codecs of the run; in a new run, codecs learned from the training rows."""
+    stored = run.codecs(recipe) if run.started() else None
+    if stored is not None:
+        return stored
     rows = data["train"].rows
-    report.say("measuring the numbers" if isinstance(rows[0], Frames) else "learning the tokenizer")
+    report.say(
+        "measuring mean and deviation of the series" if isinstance(rows[0], Frames) else "learning the tokenizer"
+    )
     return learn_codecs(recipe, rows)
 
 

@@ -1,8 +1,7 @@
-"""The training loop. It can be killed at any moment and run again: it ends with the same bits."""
+"""The training loop. A training that is killed at any moment and started again ends with the same bits."""
 
 import json
 import math
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,22 +14,24 @@ import torch
 from saccade.data.batches import Batch, Shard, updates
 from saccade.errors import RunError
 from saccade.recipe import Recipe
-from saccade.runs.files import clear_leftovers, discard, verify, write_error
+from saccade.runs.files import write_error
 from saccade.runs.folder import RunFolder
-from saccade.runs.weights import average, checkpoint_bytes, load_training, load_weights, write_checkpoint
+from saccade.runs.weights import checkpoint_bytes
 from saccade.tasks.losses import Loss
+from saccade.training.checkpointing import average_checkpoints, restore, save
 from saccade.training.job import TrainingJob, prepare
-from saccade.training.progress import IntervalFigures, Reporter, Silent
+from saccade.training.progress import IntervalReport, Reporter, Silent
 from saccade.training.ranks import process_group
 from saccade.training.signals import Interrupted, Interrupts
-from saccade.training.state import Elapsed, IntervalSums, Stop, TrainingState
+from saccade.training.state import Elapsed, TrainingState
 from saccade.training.strategies import full_tensor
 
-MAX_SKIPPED_UPDATES = 10  # updates in a row whose gradients are not finite
+MAX_SKIPPED_UPDATES = 10  # consecutive updates with NaN or infinite gradients
+AUXILIARY = "parts/"  # prefix of the auxiliary losses in the sums
 
 
 def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = False) -> RunFolder:
-    """Train, or go on training, the run at `path`, with all ranks that there are."""
+    """Train the run at `path`, or resume it, together with all other ranks."""
     run = RunFolder(path)
     with process_group() as ranks, run.locked() if ranks.is_main else nullcontext():
         report = report if ranks.is_main else Silent()
@@ -41,7 +42,7 @@ def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = 
         try:
             with Interrupts() as interrupts:
                 run_updates(job, run, state, report, interrupts)
-                finish(job, run, state, report)
+                average_checkpoints(job, run, state, report)
         except OSError as error:
             raise write_error(path, error, checkpoint_bytes(job.model, job.optimizer_tensors)) from None
         finally:
@@ -52,13 +53,13 @@ def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = 
 def run_updates(
     job: TrainingJob, run: RunFolder, state: TrainingState, report: Reporter, interrupts: Interrupts
 ) -> None:
-    """Update after update, until there is a reason to stop."""
+    """Update the weights until there is a reason to stop."""
     settings, ranks = job.recipe.train, job.ranks
     job.model.train()
     began = time.monotonic() - state.seconds.total
-    tokens, share = (settings.batch_tokens, settings.update_tokens), Shard(ranks.rank, ranks.count)
-    plan = updates(job.train.corpus, *tokens, job.recipe.seed, state.position, share)
-    while not (stop := reason_to_stop(job, state)):
+    batch_limits, shard = (settings.batch_tokens, settings.update_tokens), Shard(ranks.rank, ranks.count)
+    plan = updates(job.train.corpus, *batch_limits, job.recipe.seed, state.position, shard)
+    while not (reason := reason_to_stop(job, state)):
         before = time.monotonic()
         batches, position = next(plan)
         update(job, state, batches)
@@ -70,46 +71,39 @@ def run_updates(
         if state.step % settings.validate_every == 0:
             validate(job, run, state, report)
             save(job, run, state, regular=True)
-        number, state.seconds.total = ranks.all_reduce_max(interrupts.number, state.seconds.total)  # all stop, or none
-        if number:
+        # all ranks stop at the same step, or none
+        signal_number, state.seconds.total = ranks.all_reduce_max(interrupts.number, state.seconds.total)
+        if signal_number:
             if state.step not in state.regular:
                 save(job, run, state, regular=False)
-            raise Interrupted(int(number), state.step)
+            raise Interrupted(int(signal_number), state.step)
     if state.step not in state.regular:
         validate(job, run, state, report)
         save(job, run, state, regular=True)
-    report.say(f"stopped after {state.step:,} updates: {STOPS[stop]}")
+    report.say(f"stopped after {state.step:,} updates: {reason}")
 
 
-STOPS: dict[Stop, str] = {
-    "updates": "train.updates is reached",
-    "minutes": "train.minutes is reached",
-    "patience": "train.patience validations brought nothing better",
-    "stop_at": "train.stop_at is reached",
-}
-
-
-def reason_to_stop(job: TrainingJob, state: TrainingState) -> Stop:
-    settings = job.recipe.train
-    if settings.stop_at and state.best is not None:
-        sign = -1 if job.best_by == "loss" else 1
-        if sign * state.best >= sign * settings.stop_at:
-            return "stop_at"
+def reason_to_stop(job: TrainingJob, state: TrainingState) -> str:
+    """Why training ends now; "" if it does not."""
+    settings, metric = job.recipe.train, job.recipe.best_metric
+    if settings.stop_at and state.best is not None and not metric.is_better(settings.stop_at, than=state.best):
+        return f"{metric.title} reached train.stop_at = {settings.stop_at:g}"
     if settings.patience and state.validations_since_best >= settings.patience:
-        return "patience"
+        return f"{metric.title} did not improve in train.patience = {settings.patience} validations"
     if settings.minutes and state.seconds.total >= 60 * settings.minutes:
-        return "minutes"
-    return "updates" if state.step >= settings.updates else ""
+        return f"train.minutes = {settings.minutes:g} is reached"
+    return "train.updates is reached" if state.step >= settings.updates else ""
 
 
 def update(job: TrainingJob, state: TrainingState, batches: Sequence[Batch]) -> None:
-    """Sum the losses and gradients of all batches and ranks, divide once, clip, step. Skip what is not finite."""
+    """One update: sum losses and gradients over all batches and ranks, divide by the number of targets, clip, step. An
+    update whose loss or gradient is NaN or infinite is skipped."""
     job.optimizer.zero_grad()
-    mine: Counter[str] = Counter()
+    rank_sums: Counter[str] = Counter()
     for batch in batches:
-        mine.update(tally(batch, job.strategy.backward(batch, last=batch is batches[-1])))
-    sums = job.ranks.all_reduce_sum(mine)
-    if not sums["count"]:  # of labels: an epoch may end with rows that have none
+        rank_sums.update(batch_sums(batch, job.strategy.backward(batch, last=batch is batches[-1])))
+    sums = job.ranks.all_reduce_sum(rank_sums)
+    if not sums["count"]:  # the last rows of an epoch may have no labels
         return
     norm = scale_gradients(job, job.ranks.count / sums["count"])
     if not (math.isfinite(norm) and math.isfinite(sums["cost"])):
@@ -119,31 +113,36 @@ def update(job: TrainingJob, state: TrainingState, batches: Sequence[Batch]) -> 
         group["lr"] = job.schedule(state.step + 1)
     job.optimizer.step()
     state.consecutive_skips = 0
-    add(state.sums, sums, norm)
+    state.add({**sums, "gradient_norm": norm, "updates": 1})
 
 
-def tally(batch: Batch, loss: Loss) -> dict[str, float]:
-    """What the log tells of a batch, as sums; the costs of parts by their names after `parts/`."""
-    there = 0 if batch.idle else 1
-    tokens = {"source_tokens": batch.source_tokens, "real": batch.real_tokens, "padded": batch.padded_tokens}
-    costs = {name if name == "cost" else f"parts/{name}": cost for name, cost in loss.shown.items()}
-    return {"count": loss.count, **costs, **{name: there * number for name, number in tokens.items()}}
+def batch_sums(batch: Batch, loss: Loss) -> dict[str, float]:
+    """What is logged of a batch, as sums. Auxiliary losses have the prefix `AUXILIARY`. An idle batch, which only keeps
+    a rank in step with the others, counts for nothing."""
+    tokens = {
+        "source_tokens": batch.source_tokens,
+        "real_tokens": batch.real_tokens,
+        "padded_tokens": batch.padded_tokens,
+    }
+    costs = {name if name == "cost" else f"{AUXILIARY}{name}": cost for name, cost in loss.logged.items()}
+    return {"count": loss.count, **costs, **{name: 0 if batch.idle else n for name, n in tokens.items()}}
 
 
 def skip(job: TrainingJob, state: TrainingState, batches: Sequence[Batch]) -> None:
-    """Leave an update out, and give up after too many in a row."""
+    """Skip an update; stop the training after too many in a row."""
     state.skipped += 1
     state.consecutive_skips += 1
     if state.consecutive_skips >= MAX_SKIPPED_UPDATES:
-        places = ", ".join(job.train.locations[row] for batch in batches for row in batch.rows[:5])
+        locations = ", ".join(job.train.locations[row] for batch in batches for row in batch.rows[:5])
         raise RunError(
-            f"gradients were not finite in {MAX_SKIPPED_UPDATES} updates in a row, last at step {state.step + 1} in "
-            f"the batch of {places}, …; look at these lines, or lower train.schedule.rate"
+            f"gradients were NaN or infinite in {MAX_SKIPPED_UPDATES} updates in a row, last at step {state.step + 1} "
+            f"in the batch of {locations}, …; check these lines, or lower train.schedule.rate"
         )
 
 
 def scale_gradients(job: TrainingJob, scale: float) -> float:
-    """Make the gradients those of the mean loss, and no longer than `train.clip`; return their length before."""
+    """Scale the gradients to those of the mean loss and clip their norm to `train.clip`. Return the norm before
+    clipping."""
     gradients = [p.grad for p in job.parameters if p.grad is not None]
     norm = float(full_tensor(torch.nn.utils.get_total_norm(gradients))) * scale
     clip = job.recipe.train.clip
@@ -152,171 +151,59 @@ def scale_gradients(job: TrainingJob, scale: float) -> float:
     return norm
 
 
-def add(sums: IntervalSums, found: Mapping[str, float], norm: float) -> None:
-    sums.cost += found["cost"]
-    for path in found:
-        kind, _, name = path.partition("/")
-        if kind == "parts":
-            sums.parts[name] = sums.parts.get(name, 0.0) + found[path]
-    sums.count += int(found["count"])
-    sums.norms += norm
-    sums.updates += 1
-    sums.source_tokens += int(found["source_tokens"])
-    sums.real += int(found["real"])
-    sums.padded += int(found["padded"])
-
-
 def log(job: TrainingJob, run: RunFolder, state: TrainingState, report: Reporter) -> None:
-    """Write and show the mean of the interval. metrics.jsonl holds what is exact, timing.jsonl what is measured."""
-    line = interval(job, state)
+    """Log the means of the interval: reproducible values to metrics.jsonl, measured ones to timing.jsonl."""
+    means = interval_report(job, state)
     if job.ranks.is_main:
-        append(run, state, line.exact())
+        append(run, state, means.reproducible())
         with run.timing.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line.measured()) + "\n")
-    report.line(line)
-    state.sums, state.seconds.interval = IntervalSums(), 0.0
+            file.write(json.dumps(means.measured()) + "\n")
+    report.interval(means)
+    state.sums, state.seconds.interval = {}, 0.0
 
 
-def interval(job: TrainingJob, state: TrainingState) -> IntervalFigures:
-    sums, settings = state.sums, job.recipe.train
-    seconds = max(1e-9, state.seconds.interval)  # of updates alone: validation is not the model's speed
+def interval_report(job: TrainingJob, state: TrainingState) -> IntervalReport:
+    sums, settings = Counter(state.sums), job.recipe.train
+    seconds = max(1e-9, state.seconds.interval)
     left = (settings.updates - state.step) * seconds / settings.log_every
-    return IntervalFigures(
+    auxiliary = sorted(name for name in sums if name.startswith(AUXILIARY))
+    return IntervalReport(
         step=state.step,
-        steps=settings.updates,
+        updates=settings.updates,
         epoch=state.position.epoch,
-        loss=sums.cost / sums.count if sums.updates else None,
-        parts={name: sums.parts[name] / sums.count for name in sorted(sums.parts)},
-        gradient_norm=sums.norms / sums.updates if sums.updates else None,
+        loss=sums["cost"] / sums["count"] if sums["updates"] else None,
+        parts={name.removeprefix(AUXILIARY): sums[name] / sums["count"] for name in auxiliary},
+        gradient_norm=sums["gradient_norm"] / sums["updates"] if sums["updates"] else None,
         skipped=state.skipped,
         rate=job.schedule(state.step),
         seconds=state.seconds.total,
-        source_rate=sums.source_tokens / seconds,
-        target_rate=sums.count / seconds,
-        padding=1 - sums.real / max(1, sums.padded),
-        left=max(0.0, min(left, 60 * settings.minutes - state.seconds.total) if settings.minutes else left),
+        source_tokens_per_second=sums["source_tokens"] / seconds,
+        target_tokens_per_second=sums["count"] / seconds,
+        padding=1 - sums["real_tokens"] / max(1, sums["padded_tokens"]),
+        seconds_left=max(0.0, min(left, 60 * settings.minutes - state.seconds.total) if settings.minutes else left),
     )
 
 
-def append(run: RunFolder, state: TrainingState, record: dict[str, Any]) -> None:
+def append(run: RunFolder, state: TrainingState, record: Mapping[str, Any]) -> None:
+    """Append a record to metrics.jsonl."""
     with run.metrics.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
         state.metrics_bytes = file.tell()
 
 
 def validate(job: TrainingJob, run: RunFolder, state: TrainingState, report: Reporter) -> None:
-    """Use the model on the development data for real and remember whether it is the best so far. The lead does it,
-    and the other ranks wait for its verdict."""
-    recipe = job.recipe
+    """Compute the metrics on the development data and record whether they are the best so far. Rank 0 validates; the
+    other ranks wait for its score."""
+    recipe, metric = job.recipe, job.recipe.best_metric
     job.strategy.collect_weights()
     result = None
     if job.ranks.is_main:
         with job.ranks.use_all_threads():
             result = job.task.validate(job.model, job.codecs, job.dev, recipe.data.longest, recipe.train.validation)
-    figure = job.ranks.broadcast(result and result.figures[job.best_by])
-    better = state.better(figure, job.best_by)
-    if better:
-        state.best, state.best_step, state.validations_since_best = figure, state.step, 0
-    else:
-        state.validations_since_best += 1
+    score = job.ranks.broadcast(result and result.scores[metric.key])
+    best = state.record_score(score, metric)
     if result is None:
         return
     samples = [sample.__dict__ for sample in result.samples]
-    append(run, state, {"step": state.step, "validation": result.figures, "best": better, "samples": samples})
-    report.validation(state.step, result, better)
-
-
-def save(job: TrainingJob, run: RunFolder, state: TrainingState, *, regular: bool) -> None:
-    """A checkpoint, then the marks that point to it, then the end of those no longer wanted."""
-    if regular:
-        state.regular.append(state.step)
-    job.strategy.collect_weights()
-    tensors = job.training_tensors()
-    if job.ranks.is_main:
-        write(job, run, state, tensors)
-
-
-def write(job: TrainingJob, run: RunFolder, state: TrainingState, tensors: Mapping[str, torch.Tensor]) -> None:
-    checkpoints = run.checkpoints
-    if (old := checkpoints.folder / "average").exists():  # of an earlier end: it would hide what is newer
-        discard(old)
-    if run.metrics.exists():
-        with run.metrics.open("rb") as file:
-            os.fsync(file.fileno())
-    facts = {"step": state.step, "threads": torch.get_num_threads(), "ranks": job.ranks.count}
-    write_checkpoint(checkpoints.at(state.step), job.model, tensors, state.plain(), **facts)
-    mark(run, state)
-    prune(job, run, state)
-
-
-def prune(job: TrainingJob, run: RunFolder, state: TrainingState) -> None:
-    keep = max(job.recipe.train.keep, job.recipe.train.average)
-    run.checkpoints.prune(keep, state.best_step, state.regular)
-
-
-def mark(run: RunFolder, state: TrainingState) -> None:
-    run.checkpoints.mark("latest", state.step)
-    if state.best_step is not None:
-        run.checkpoints.mark("best", state.best_step)
-
-
-def restore(job: TrainingJob, run: RunFolder, report: Reporter) -> TrainingState:
-    """Go back to the newest whole checkpoint, or begin."""
-    tensors, tree = read_newest(job, run, report) if job.ranks.is_main else ({}, None)
-    tree = job.ranks.broadcast(tree)
-    if tree is None:
-        return TrainingState()
-    job.strategy.broadcast_weights()
-    job.restore_tensors(tensors)
-    return TrainingState.read(tree)
-
-
-def read_newest(job: TrainingJob, run: RunFolder, report: Reporter) -> tuple[dict[str, torch.Tensor], Any]:
-    """The weights go into the model; what else a checkpoint has is returned, and nothing if there is none."""
-    run.checkpoints.folder.mkdir(exist_ok=True)
-    clear_leftovers(run.checkpoints.folder)
-    clear_leftovers(run.path)
-    newest, troubles = run.checkpoints.newest_valid()
-    for trouble in troubles:
-        report.say(f"warning: {trouble}")
-    if newest is None:
-        run.metrics.write_bytes(b"")
-        return {}, None
-    manifest = load_weights(job.model, newest)
-    tensors, tree = load_training(newest, manifest)
-    state = TrainingState.read(tree)
-    with run.metrics.open("a+b") as file:
-        if file.tell() < state.metrics_bytes:
-            report.say(f"warning: {run.metrics}: lines are missing; the run goes on without them")
-        file.truncate(min(file.tell(), state.metrics_bytes))  # what came after the checkpoint will be written again
-    mark(run, state)
-    prune(job, run, state)
-    report.say(f"going on from step {state.step:,}")
-    facts = {"threads": torch.get_num_threads(), "torch": torch.__version__, "ranks": job.ranks.count}
-    for fact, now in facts.items():
-        if (then := {"ranks": 1, **manifest}.get(fact)) != now:
-            report.say(f"warning: not bit-exact: {fact} was {then}, is {now}")
-    return tensors, tree
-
-
-def averaged(run: RunFolder) -> list[int] | None:
-    """The steps of the average that is there, if it is whole."""
-    try:
-        return verify(run.checkpoints.folder / "average").get("averaged")
-    except RunError:
-        return None
-
-
-def finish(job: TrainingJob, run: RunFolder, state: TrainingState, report: Reporter) -> None:
-    """Average the last checkpoints, if the recipe asks for it."""
-    if not job.recipe.train.average or not job.ranks.is_main:
-        return
-    last = [step for step in state.regular if run.checkpoints.at(step).is_dir()][-job.recipe.train.average :]
-    troubles = {step: run.checkpoints.set_aside_if_damaged(step) for step in last}
-    for trouble in filter(None, troubles.values()):
-        report.say(f"warning: {trouble}")
-    last = [step for step in last if not troubles[step]]
-    if len(last) > 1 and last != averaged(run):
-        average(job.model, [run.checkpoints.at(step) for step in last])
-        write_checkpoint(run.checkpoints.folder / "average", job.model, {}, None, averaged=last, step=state.step)
-        report.say(f"averaged the weights of steps {', '.join(map(str, last))}")
+    append(run, state, {"step": state.step, "validation": result.scores, "best": best, "samples": samples})
+    report.validation(state.step, result, best)

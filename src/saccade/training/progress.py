@@ -1,4 +1,5 @@
-"""What a training tells its user: a bar on a terminal, one plain line an interval elsewhere. All of it on stderr."""
+"""Progress messages of a training: a progress bar on a terminal, one plain line per interval elsewhere; all on
+stderr."""
 
 import math
 from dataclasses import dataclass
@@ -13,61 +14,58 @@ from saccade.tasks.task import Validation
 
 
 @dataclass(frozen=True)
-class IntervalFigures:
-    """The figures of one interval. There is no loss if every update of it was skipped."""
+class IntervalReport:
+    """What is logged every `train.log_every` updates: means over the interval, and the state at its end. The loss is
+    None if every update of the interval was skipped."""
 
     step: int
-    steps: int
+    updates: int  # train.updates
     epoch: int
     loss: float | None
-    parts: dict[str, float]  # what parts of the model add to it, by name
+    parts: dict[str, float]  # auxiliary losses by name
     gradient_norm: float | None
-    skipped: int  # since the beginning
+    skipped: int  # updates, since the beginning
     rate: float
     seconds: float  # since the beginning
-    source_rate: float  # tokens a second
-    target_rate: float
-    padding: float  # share of all places
-    left: float  # seconds
+    source_tokens_per_second: float
+    target_tokens_per_second: float
+    padding: float  # share of all positions
+    seconds_left: float
 
     @property
     def perplexity(self) -> float | None:
         return None if self.loss is None else math.exp(min(self.loss, 700.0))
 
-    def exact(self) -> dict[str, Any]:
-        """What does not depend on the clock."""
+    def reproducible(self) -> dict[str, Any]:
+        """The values that a repeated training reproduces bit by bit, for metrics.jsonl."""
         names = ("step", "epoch", "loss", "perplexity", "rate", "gradient_norm", "skipped")
         return {name: getattr(self, name) for name in names} | ({"parts": self.parts} if self.parts else {})
 
     def measured(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "seconds": self.seconds,
-            "source_tokens_per_second": self.source_rate,
-            "target_tokens_per_second": self.target_rate,
-            "padding": self.padding,
-        }
+        """The values that depend on the clock, for timing.jsonl."""
+        names = ("step", "seconds", "source_tokens_per_second", "target_tokens_per_second", "padding")
+        return {name: getattr(self, name) for name in names}
 
     def __str__(self) -> str:
-        cost = "all updates skipped" if self.loss is None else f"loss {self.loss:.3f} · ppl {self.perplexity:.2f}"
+        loss = "all updates skipped" if self.loss is None else f"loss {self.loss:.3f} · ppl {self.perplexity:.2f}"
         return (
-            f"step {self.step:,}/{self.steps:,} · epoch {self.epoch} · {cost}"
-            f" · {self.source_rate:,.0f} source and {self.target_rate:,.0f} target tokens/s"
-            f" · padding {self.padding:.0%} · rate {self.rate:.2e} · {clock(self.left)} left"
+            f"step {self.step:,}/{self.updates:,} · epoch {self.epoch} · {loss}"
+            f" · {self.source_tokens_per_second:,.0f} source and {self.target_tokens_per_second:,.0f} target tokens/s"
+            f" · padding {self.padding:.0%} · rate {self.rate:.2e} · {clock(self.seconds_left)} left"
         )
 
 
 class Reporter(Protocol):
-    """Who listens to a training."""
+    """Receives the progress messages of a training."""
 
     def say(self, text: str) -> None: ...
-    def line(self, line: IntervalFigures) -> None: ...
+    def interval(self, report: IntervalReport) -> None: ...
     def validation(self, step: int, result: Validation, best: bool) -> None: ...
     def close(self) -> None: ...
 
 
 class ConsoleReporter:
-    """A reporter for people. It respects NO_COLOR and pipes, as rich does."""
+    """Prints for people. NO_COLOR and pipes are respected (by rich)."""
 
     def __init__(self, screen: Console | None = None):
         self.console = screen or console()
@@ -76,20 +74,21 @@ class ConsoleReporter:
     def say(self, text: str) -> None:
         self.console.print(Text(text))
 
-    def line(self, line: IntervalFigures) -> None:
+    def interval(self, report: IntervalReport) -> None:
         if not self.console.is_terminal:
-            self.say(str(line))
+            self.say(str(report))
             return
         if self._bar is None:
             columns = BarColumn(bar_width=20), TextColumn("{task.description}", markup=False)
             self._bar = Progress(*columns, console=self.console, transient=True)
-            self._bar.add_task("", total=line.steps)
+            self._bar.add_task("", total=report.updates)
             self._bar.start()
-        self._bar.update(self._bar.task_ids[0], completed=line.step, total=line.steps, description=str(line))
+        task = self._bar.task_ids[0]
+        self._bar.update(task, completed=report.step, total=report.updates, description=str(report))
 
     def validation(self, step: int, result: Validation, best: bool) -> None:
-        figures = " · ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in result.figures.items())
-        self.say(f"── validation at step {step:,}: {figures}{' · best so far' if best else ''}")
+        scores = " · ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in result.scores.items())
+        self.say(f"── validation at step {step:,}: {scores}{' · best so far' if best else ''}")
         for sample in result.samples:
             self.say(f"   {sample.source}\n   → {sample.output}\n   = {sample.reference}")
 
@@ -100,9 +99,9 @@ class ConsoleReporter:
 
 
 class Silent:
-    """A reporter that says nothing."""
+    """A reporter that prints nothing."""
 
     def say(self, text: str) -> None: ...
-    def line(self, line: IntervalFigures) -> None: ...
+    def interval(self, report: IntervalReport) -> None: ...
     def validation(self, step: int, result: Validation, best: bool) -> None: ...
     def close(self) -> None: ...

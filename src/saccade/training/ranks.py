@@ -1,4 +1,4 @@
-"""Several ranks: processes that share the work of every update. What they say to each other, they say here."""
+"""Ranks: processes that share the work of every update. All communication between them goes through `Ranks`."""
 
 import json
 import os
@@ -20,18 +20,18 @@ from saccade.errors import RunError, SaccadeError
 from saccade.training.heartbeat import Heartbeat
 from saccade.training.signals import Interrupted
 
-JOIN_TIMEOUT = timedelta(minutes=10)  # in which all ranks must come
-COLLECTIVE_TIMEOUT = timedelta(
-    hours=12
-)  # for a rank that lives: one may learn a tokenizer or validate while the others wait
+JOIN_TIMEOUT = timedelta(minutes=10)  # within which all ranks must start
+# Rank 0 may learn a tokenizer or validate for hours while the others wait. Ranks that hang are found by the heartbeat.
+COLLECTIVE_TIMEOUT = timedelta(hours=12)
 
-# Groups are never let go. If the model's wrapper were the last to hold one, it would wait for gloo's threads while it
-# keeps Python's lock, and such a thread may need that lock to let go of a tensor: both would wait for ever.
-_WORLDS: list[Any] = []
+# Keeps every process group alive until the process ends. If DDP held the last reference, its destructor would wait for
+# gloo's threads while holding the GIL, and such a thread may need the GIL to free a tensor: a deadlock.
+_PROCESS_GROUPS: list[Any] = []
 
 
 class Ranks(Protocol):
-    """The contract. `lead` is true of one rank: it alone reads and writes the run's folder, and decides."""
+    """The contract. All ranks call the same methods in the same order. Rank 0 (`is_main`) alone reads and writes the
+    run folder."""
 
     rank: int
     count: int
@@ -39,32 +39,32 @@ class Ranks(Protocol):
     device: torch.device
 
     def all_reduce_sum(self, values: Mapping[str, float]) -> Mapping[str, float]:
-        """Of all ranks, by name. All must know the same names."""
+        """The sum over ranks of each value. All ranks must pass the same names."""
         ...
 
     def all_reduce_max(self, *values: float) -> tuple[float, ...]:
-        """The largest of all ranks, one by one."""
+        """The maximum over ranks of each value."""
         ...
 
     def broadcast(self, value: Any) -> Any:
-        """What the lead says, on every rank. It goes as JSON."""
+        """Broadcast a JSON-serializable value from rank 0."""
         ...
 
-    def broadcast_tensors(self, mine: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        """The lead's, one after the other, on every rank."""
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        """Broadcast the named tensors of rank 0, one after the other."""
         ...
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
-        """One of each rank, all of the same shape."""
+        """The tensors of all ranks, which must have the same shape."""
         ...
 
     def use_all_threads(self) -> AbstractContextManager[None]:
-        """While they wait for the lead, it has their threads too."""
+        """Give rank 0 the threads of the other ranks of its machine, for work during which they wait."""
         ...
 
 
 class SingleProcess:
-    """The one process of a training that is not shared."""
+    """A training in a single process."""
 
     rank, count, is_main, device = 0, 1, True, torch.device("cpu")
 
@@ -77,8 +77,8 @@ class SingleProcess:
     def broadcast(self, value: Any) -> Any:
         return value
 
-    def broadcast_tensors(self, mine: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        yield from mine.items()
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        yield from tensors.items()
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         return [tensor]
@@ -88,18 +88,20 @@ class SingleProcess:
 
 
 class Distributed:
-    """One of several processes, of which all call the same methods in the same order."""
+    """One of several processes."""
 
     def __init__(self, rank: int, count: int, device: torch.device):
         self.rank, self.count, self.is_main, self.device = rank, count, rank == 0, device
 
     def all_reduce_sum(self, values: Mapping[str, float]) -> Mapping[str, float]:
         names = sorted(values)
-        columns = zip(*self._listed([values[name] for name in names]), strict=True)
-        return {name: sum(column) for name, column in zip(names, columns, strict=True)}  # in the same order everywhere
+        columns = zip(*self._gather_values([values[name] for name in names]), strict=True)
+        return {
+            name: sum(column) for name, column in zip(names, columns, strict=True)
+        }  # summed in the same order on every rank
 
     def all_reduce_max(self, *values: float) -> tuple[float, ...]:
-        return tuple(max(column) for column in zip(*self._listed(values), strict=True))
+        return tuple(max(column) for column in zip(*self._gather_values(values), strict=True))
 
     def broadcast(self, value: Any) -> Any:
         data = json.dumps(value).encode() if self.is_main else b""
@@ -109,17 +111,19 @@ class Distributed:
         dist.broadcast(text, 0)
         return json.loads(text.numpy().tobytes())
 
-    def broadcast_tensors(self, mine: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        kinds = self.broadcast({name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in mine.items()})
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        kinds = self.broadcast(
+            {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in tensors.items()}
+        )
         for name, (shape, kind) in kinds.items():
-            tensor = mine[name].contiguous() if self.is_main else torch.empty(shape, dtype=getattr(torch, kind))
+            tensor = tensors[name].contiguous() if self.is_main else torch.empty(shape, dtype=getattr(torch, kind))
             dist.broadcast(tensor, 0)
             yield name, tensor
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
-        found = [torch.empty_like(tensor) for _ in range(self.count)]
-        dist.all_gather(found, tensor)
-        return found
+        gathered = [torch.empty_like(tensor) for _ in range(self.count)]
+        dist.all_gather(gathered, tensor)
+        return gathered
 
     @contextmanager
     def use_all_threads(self) -> Iterator[None]:
@@ -130,15 +134,15 @@ class Distributed:
         finally:
             torch.set_num_threads(threads)
 
-    def _listed(self, values: Sequence[float]) -> list[list[float]]:
+    def _gather_values(self, values: Sequence[float]) -> list[list[float]]:
         return [row.tolist() for row in self.all_gather(torch.tensor(values, dtype=torch.double))]
 
 
-# ── coming together and parting ───────────────────────────────────────────────────────────────────
+# ── starting and ending a process group ───────────────────────────────────────────────────────────────────
 
 
 def is_main_process() -> bool:
-    """Whether this process is, or will be, the lead."""
+    """Whether this process is, or will be, rank 0."""
     return int(os.environ.get("RANK", "0")) == 0 or not is_distributed()
 
 
@@ -149,23 +153,23 @@ def is_distributed() -> bool:
 
 @contextmanager
 def process_group() -> Iterator[Ranks]:
-    """The ranks that torchrun started, or the one process that there is."""
+    """Join the process group of the ranks that torchrun started; a single process without torchrun."""
     if not is_distributed():
         yield SingleProcess()
         return
     store, rank, count = next(iter(rendezvous("env://", timeout=JOIN_TIMEOUT)))
     device = _device()
-    with _errors_of(rank):
-        name = _round(store, rank, count)
+    with _rank_errors(rank):
+        name = _agree_on_name(store, rank, count)
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
-        ours = PrefixStore(name, store)
-        dist.init_process_group(backend, store=ours, rank=rank, world_size=count, timeout=COLLECTIVE_TIMEOUT)
-        _WORLDS.append(dist.group.WORLD)
+        prefixed = PrefixStore(name, store)
+        dist.init_process_group(backend, store=prefixed, rank=rank, world_size=count, timeout=COLLECTIVE_TIMEOUT)
+        _PROCESS_GROUPS.append(dist.group.WORLD)
         with Heartbeat(store, name, rank, count):
             try:
                 yield Distributed(rank, count, device)
             except Interrupted:
-                dist.barrier()  # the first to leave makes torchrun end the others: the lead must have saved
+                dist.barrier()  # torchrun ends all ranks when the first one leaves, so rank 0 must have saved
                 raise
             dist.barrier()
     dist.destroy_process_group()
@@ -180,8 +184,8 @@ def _device() -> torch.device:
 
 
 @contextmanager
-def _errors_of(rank: int) -> Iterator[None]:
-    """Errors name the rank; one that is gone is no reason for a traceback."""
+def _rank_errors(rank: int) -> Iterator[None]:
+    """Add the rank to error messages, and report a lost connection in one line."""
     try:
         yield
     except SaccadeError as error:
@@ -189,27 +193,28 @@ def _errors_of(rank: int) -> Iterator[None]:
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
             raise RunError(
-                f"rank {rank}: another rank is gone, so this one ends too; the same command goes on from the last "
-                "checkpoint"
+                f"rank {rank}: another rank ended, so this one ends too; run the same command again to resume from the "
+                "last checkpoint"
             ) from None
         raise
 
 
-def _round(store: Store, rank: int, count: int) -> str:
-    """A name that only the ranks of this start know. After a restart torchrun's store may still hold what was written
-    before it, such as addresses of ranks that have ended; under a new name they are not found."""
-    mine = uuid.uuid4().hex
+def _agree_on_name(store: Store, rank: int, count: int) -> str:
+    """A new name for the process group of this start, agreed on by all ranks. After a restart, torchrun's store may
+    still contain keys of the start before, such as addresses of ended ranks; under a new name they are not read."""
+    own = uuid.uuid4().hex
     if rank == 0:
-        _welcome(store, mine, set(range(1, count)))
-        return mine
-    store.set(f"saccade/hello/{rank}", mine)
-    name = store.get(f"saccade/welcome/{mine}").decode()  # waits for the lead
+        _announce_name(store, own, set(range(1, count)))
+        return own
+    store.set(f"saccade/hello/{rank}", own)
+    name = store.get(f"saccade/welcome/{own}").decode()  # waits for rank 0
     store.set(f"saccade/here/{name}/{rank}", "")
     return name
 
 
-def _welcome(store: Store, name: str, missing: set[int]) -> None:
-    """Tell the name to every rank that says hello, until all have heard it. A hello may be an old one."""
+def _announce_name(store: Store, name: str, missing: set[int]) -> None:
+    """Answer every rank's hello with the name until all ranks have confirmed it. A hello may be left from an earlier
+    start, so an answer alone proves nothing."""
     end = time.monotonic() + JOIN_TIMEOUT.total_seconds()
     while missing:
         for rank in [rank for rank in missing if store.check([f"saccade/hello/{rank}"])]:
@@ -217,11 +222,11 @@ def _welcome(store: Store, name: str, missing: set[int]) -> None:
         missing = {rank for rank in missing if not store.check([f"saccade/here/{name}/{rank}"])}
         if time.monotonic() > end:
             raise RunError(
-                f"rank {', '.join(map(str, sorted(missing)))} did not come within {JOIN_TIMEOUT}; start all ranks"
+                f"rank {', '.join(map(str, sorted(missing)))} did not start within {JOIN_TIMEOUT}; start all ranks"
             )
         time.sleep(0.02)
 
 
 def rank_seed(seed: int, rank: int) -> int:
-    """Ranks draw apart from each other, the first as one process would."""
+    """The random seed of a rank. Rank 0 has the seed that a single process would have."""
     return seed if rank == 0 else int(np.random.SeedSequence([seed, rank]).generate_state(1, np.uint64)[0])

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the update, save, say how to go on. A second Ctrl-C ends at once."""
+"""Ctrl-C and SIGTERM: finish the update, save a checkpoint, stop. A second Ctrl-C exits at once."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Interrupted(Exception):
-    """Training was asked to stop and has saved itself."""
+    """Training was stopped by a signal, after it saved a checkpoint."""
 
     def __init__(self, number: int, step: int):
         super().__init__(f"interrupted by {signal.Signals(number).name} after step {step}")
@@ -16,24 +16,25 @@ class Interrupted(Exception):
 
 
 class Interrupts:
-    """`with Interrupts() as interrupts:` … `if interrupts.number:`"""
+    """Records the first signal: `with Interrupts() as interrupts:` … `if interrupts.number:`"""
 
     def __init__(self) -> None:
         self.number = 0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
+        if threading.current_thread() is threading.main_thread():  # Python allows signal handlers only there
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._hear)
+                self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        passed_on = number == signal.SIGTERM and "TORCHELASTIC_RUN_ID" in os.environ  # by torchrun, which had it too
-        if self.number and not passed_on:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        # torchrun forwards the Ctrl-C that this process also got as SIGTERM: not a second request
+        forwarded = number == signal.SIGTERM and "TORCHELASTIC_RUN_ID" in os.environ
+        if self.number and not forwarded:
             raise SystemExit(128 + number)
         self.number = number

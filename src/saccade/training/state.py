@@ -1,49 +1,40 @@
-"""What a training knows about itself beside its weights: everything that resuming needs, as JSON."""
+"""The state of a training beside weights and optimizer: everything that resuming needs, as JSON."""
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from saccade.data.batches import SamplerState
 from saccade.errors import RunError
-
-
-@dataclass
-class IntervalSums:
-    """Sums since the last log line."""
-
-    cost: float = 0.0
-    count: int = 0
-    source_tokens: int = 0
-    real: int = 0  # places
-    padded: int = 0
-    norms: float = 0.0
-    updates: int = 0
-    parts: dict[str, float] = field(default_factory=dict)  # costs that parts of the model bring along, by name
+from saccade.tasks.task import Metric
 
 
 @dataclass
 class Elapsed:
-    """What was measured, apart from what is exact."""
+    """Wall-clock seconds."""
 
     total: float = 0.0
-    interval: float = 0.0  # of the updates since the last log line
+    interval: float = 0.0  # of the updates since the last log line, without validations
 
 
 @dataclass
 class TrainingState:
-    """Where a training stands after `step` updates."""
+    """The state after `step` updates.
+
+    `sums` are sums over the updates since the last log line: cost, count, tokens, gradient norms and the auxiliary
+    losses (see `loop.batch_sums`). A log line shows their means.
+    """
 
     step: int = 0
     position: SamplerState = field(default_factory=SamplerState)
-    sums: IntervalSums = field(default_factory=IntervalSums)
-    best: float | None = None
+    sums: dict[str, float] = field(default_factory=dict)
+    best: float | None = None  # the best score so far
     best_step: int | None = None
-    validations_since_best: int = 0  # validations since the best one
-    skipped: int = 0  # updates left out because a gradient was not finite
+    validations_since_best: int = 0
+    skipped: int = 0  # updates skipped because a gradient was NaN or infinite
     consecutive_skips: int = 0
     seconds: Elapsed = field(default_factory=Elapsed)
-    metrics_bytes: int = 0
-    regular: list[int] = field(default_factory=list)  # checkpoints made by a validation, not by an interruption
+    metrics_bytes: int = 0  # the size of metrics.jsonl
+    regular: list[int] = field(default_factory=list)  # steps of checkpoints made by validations, not by interruptions
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -51,22 +42,22 @@ class TrainingState:
     @classmethod
     def read(cls, tree: Any) -> "TrainingState":
         try:
-            tree = {name: tree[name] for name in cls.__dataclass_fields__}
-            return cls(
-                **{
-                    **tree,
-                    "position": SamplerState(**tree["position"]),
-                    "sums": IntervalSums(**tree["sums"]),
-                    "seconds": Elapsed(**tree["seconds"]),
-                }
-            )
-        except (KeyError, TypeError) as error:
-            raise RunError(f"the training state is not of this version of Saccade: {error}") from None
+            values = {name: tree[name] for name in cls.__dataclass_fields__}
+            values["position"] = SamplerState(**values["position"])
+            values["seconds"] = Elapsed(**values["seconds"])
+            values["sums"] = {name: value + 0.0 for name, value in values["sums"].items()}
+            return cls(**values)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise RunError(f"the training state was written by another version of Saccade: {error}") from None
 
-    def better(self, figure: float, best_by: str) -> bool:
-        if self.best is None:
-            return True
-        return figure < self.best if best_by == "loss" else figure > self.best
+    def add(self, sums: dict[str, float]) -> None:
+        for name, value in sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
 
-
-Stop = Literal["", "updates", "minutes", "patience", "stop_at"]
+    def record_score(self, score: float, metric: Metric) -> bool:
+        """Record the score of a validation; True if it is the best so far."""
+        if self.best is not None and not metric.is_better(score, than=self.best):
+            self.validations_since_best += 1
+            return False
+        self.best, self.best_step, self.validations_since_best = score, self.step, 0
+        return True

@@ -1,5 +1,5 @@
-"""Learners: where the gradients of a batch come from. One process has the model; several have a copy of it each, or a
-shard. The parameters of what learns have the names of the model's."""
+"""Strategies: how the gradients of a batch are computed. In one process, by the model or by replicas in threads; on
+several ranks, by a replica (DDP) or a shard (FSDP2) on each. Parameters keep the names they have in the model."""
 
 import copy
 import warnings
@@ -25,25 +25,29 @@ Distribution = Literal["replicated", "sharded"]
 
 
 class Strategy(Protocol):
-    """The contract. The gradients are the mean over all ranks of what each of them summed."""
+    """The contract. After the last batch of an update the gradients are the mean over all ranks of their sums.
 
-    model: Model  # what learns
+    `model` is the one whose parameters are trained. It differs from the model that is validated and saved if that one
+    is sharded or on another device.
+    """
+
+    model: Model
 
     def backward(self, batch: Batch, last: bool) -> Loss:
-        """The loss of a batch, with its gradients added to those that are there; `last` of an update."""
+        """Compute the loss of a batch and add its gradients to `.grad`. `last`: it is the last batch of the update."""
         ...
 
     def collect_weights(self) -> None:
-        """Bring what was learned into the lead's whole model, which is validated and saved."""
+        """Copy the trained weights into the complete model of rank 0, which validates and saves it."""
         ...
 
     def broadcast_weights(self) -> None:
-        """Take over the weights of the lead's whole model."""
+        """Load the weights of rank 0's complete model on every rank."""
         ...
 
 
 class SingleReplica:
-    """The model itself."""
+    """One process, one thread of Python: the model itself."""
 
     def __init__(self, model: Model, task: Task):
         self.model, self.task = model, task
@@ -58,7 +62,7 @@ class SingleReplica:
 
 
 class LossModule(nn.Module):
-    """A model with its task: ranks act together where `forward` is called, and a model has none."""
+    """The loss as the `forward` of a module, because DDP and FSDP synchronize ranks around `forward`."""
 
     def __init__(self, model: Model, task: Task):
         super().__init__()
@@ -67,36 +71,38 @@ class LossModule(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, int, dict[str, float]]:
         loss = self.task.loss(self.model, batch)
         if batch.idle:
-            return loss.total * 0, 0, dict.fromkeys(loss.shown, 0.0)
-        return loss.total, loss.count, loss.shown
+            return loss.total * 0, 0, dict.fromkeys(loss.logged, 0.0)
+        return loss.total, loss.count, loss.logged
 
 
 class Replicated:
-    """One of several ranks. `model` learns; `whole` is another one where that is sharded or on another device.
-    `passing(last)` says whether gradients are passed on."""
+    """One of several ranks. `model` is trained; `whole` is the complete model, which is another object if `model` is
+    sharded or on another device. `sync_gradients(last)` is a context in which gradients are summed over ranks if
+    `last`."""
 
     def __init__(
         self,
         whole: Model,
         model: Model,
         ranks: Ranks,
-        costs: nn.Module,
-        passing: Callable[[bool], AbstractContextManager[object]],
+        loss_module: nn.Module,
+        sync_gradients: Callable[[bool], AbstractContextManager[object]],
     ):
-        self.whole, self.model, self.ranks, self.loss_module, self.sync_gradients = whole, model, ranks, costs, passing
+        self.whole, self.model, self.ranks = whole, model, ranks
+        self.loss_module, self.sync_gradients = loss_module, sync_gradients
         tensors = named_tensors(model)[0].values()
         self.buffers = [t for t in tensors if not isinstance(t, nn.Parameter) and t.is_floating_point()]
 
     def backward(self, batch: Batch, last: bool) -> Loss:
         with self.sync_gradients(last):
-            total, count, shown = self.loss_module(batch.to(self.ranks.device))
+            total, count, logged = self.loss_module(batch.to(self.ranks.device))
             total.backward()
         if last:
             self._average_buffers()
-        return Loss(total.detach(), count, shown)
+        return Loss(total.detach(), count, logged)
 
     def _average_buffers(self) -> None:
-        """On what is remembered from batch to batch, such as the baseline of hard attention: the mean of all ranks."""
+        """Set running values, such as the baseline of hard attention, to their mean over all ranks."""
         for tensor in self.buffers:
             tensor.copy_(torch.stack(self.ranks.all_gather(tensor)).mean(0))
 
@@ -104,25 +110,28 @@ class Replicated:
     def collect_weights(self) -> None:
         if self.whole is self.model and not self._sharded:
             return
-        wanted = named_tensors(self.whole)[0]
+        complete = named_tensors(self.whole)[0]
         for name, tensor in named_tensors(self.model)[0].items():
-            value = full_tensor(tensor)  # all ranks together, though one alone keeps it
+            value = full_tensor(tensor)  # a collective operation, though only rank 0 keeps the result
             if self.ranks.is_main:
-                wanted[name].copy_(value)
+                complete[name].copy_(value)
 
     @torch.no_grad()
     def broadcast_weights(self) -> None:
-        mine = named_tensors(self.model)[0]
+        own = named_tensors(self.model)[0]
         for name, value in self.ranks.broadcast_tensors(named_tensors(self.whole)[0] if self.ranks.is_main else {}):
-            mine[name].copy_(shard_like(mine[name], value))
+            own[name].copy_(shard_like(own[name], value))
 
     @property
     def _sharded(self) -> bool:
         return any(isinstance(parameter, DTensor) for parameter in self.model.parameters())
 
 
-def strategy_for(model: Model, task: Task, how: Distribution, ranks: Ranks, example: Batch, dim: int) -> Strategy:
-    """`example` is any batch: by it ranks find out which weights take part. `dim` is the model's width."""
+def strategy_for(
+    model: Model, task: Task, distribution: Distribution, ranks: Ranks, example: Batch, dim: int
+) -> Strategy:
+    """The strategy for this process. `example` is any batch, by which ranks find out which weights get gradients; `dim`
+    is the width of the model."""
     if ranks.count == 1:
         threads = torch.get_num_threads()
         return (
@@ -131,61 +140,63 @@ def strategy_for(model: Model, task: Task, how: Distribution, ranks: Ranks, exam
             else SingleReplica(model, task)
         )
     model.train()
-    return replicated(model, task, ranks, example) if how == "replicated" else sharded(model, task, ranks)
+    return replicated(model, task, ranks, example) if distribution == "replicated" else sharded(model, task, ranks)
 
 
 def replicated(whole: Model, task: Task, ranks: Ranks, example: Batch) -> Strategy:
-    """Every rank has the whole model, and their gradients are summed while they are still being computed."""
+    """DDP: every rank has the whole model; gradients are summed over ranks during the backward pass."""
     model = whole if ranks.device.type == "cpu" else copy.deepcopy(whole).to(ranks.device)
-    costs = LossModule(model, task)
-    trial_backward(costs, example.to(ranks.device))
-    unused = any(p.grad is None for p in costs.parameters())
-    costs.zero_grad()
-    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch 2.13 has another name for buffers
-        spread = DistributedDataParallel(
-            costs, broadcast_buffers=False, find_unused_parameters=unused, gradient_as_bucket_view=True
+    loss_module = LossModule(model, task)
+    trial_backward(loss_module, example.to(ranks.device))
+    unused = any(p.grad is None for p in loss_module.parameters())
+    loss_module.zero_grad()
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch 2.13 renamed broadcast_buffers
+        ddp = DistributedDataParallel(
+            loss_module, broadcast_buffers=False, find_unused_parameters=unused, gradient_as_bucket_view=True
         )
-    # The first backward pass settles how gradients are bundled, and so the order of the sums. That must lie behind a
-    # training that begins as well as one that goes on, or their bits would differ.
-    trial_backward(spread, example.to(ranks.device))
-    spread.zero_grad()
-    return Replicated(whole, model, ranks, spread, lambda last: nullcontext() if last else spread.no_sync())
+    # The first backward pass determines the gradient buckets, and with them the order of the sums. A new training and a
+    # resumed one must both have it behind them, or their bits would differ.
+    trial_backward(ddp, example.to(ranks.device))
+    ddp.zero_grad()
+    return Replicated(whole, model, ranks, ddp, lambda last: nullcontext() if last else ddp.no_sync())
 
 
-def trial_backward(costs: nn.Module, example: Batch) -> None:
-    """Forwards and backwards; only gradients are left of it."""
-    before = {name: buffer.clone() for name, buffer in costs.named_buffers()}
+def trial_backward(loss_module: nn.Module, example: Batch) -> None:
+    """A forward and a backward pass that leave gradients, but restore buffers and the random state."""
+    before = {name: buffer.clone() for name, buffer in loss_module.named_buffers()}
     with torch.random.fork_rng():
-        costs(example)[0].backward()
-    for name, buffer in costs.named_buffers():
+        loss_module(example)[0].backward()
+    for name, buffer in loss_module.named_buffers():
         if name in before and before[name].shape == buffer.shape:
             buffer.copy_(before[name])
 
 
 def sharded(whole: Model, task: Task, ranks: Ranks) -> Strategy:
-    """Every rank keeps a part of each weight, its gradient and what the optimizer knows of it. Only the lead has the
-    whole model beside it, as translating with it would need too."""
+    """FSDP2: every rank keeps a shard of each weight, its gradient and its optimizer state. Rank 0 also has the
+    complete model in memory, which validation needs."""
     model = copy.deepcopy(whole) if ranks.is_main else whole
-    costs = LossModule(model.to(ranks.device), task)
+    loss_module = LossModule(model.to(ranks.device), task)
     for name, part in model.named_modules():
-        if name.rpartition(".")[2] == "feed_forward":  # most of a block, and all it does is done in its `forward`;
-            fully_shard(part)  # an attention takes up the memory before that, so it is fetched with the rest
-    spread = fully_shard(costs)  # the same module, with new verbs
+        # A feed-forward holds most weights of a block and uses them only in its `forward`. An attention also uses its
+        # weights in `start`, before `forward`, so it is gathered with the rest of the model.
+        if name.rpartition(".")[2] == "feed_forward":
+            fully_shard(part)
+    fsdp = fully_shard(loss_module)  # the same module, with the methods of FSDP
 
-    def passing(last: bool) -> AbstractContextManager[object]:
-        spread.set_requires_gradient_sync(last)
+    def sync_gradients(last: bool) -> AbstractContextManager[object]:
+        fsdp.set_requires_gradient_sync(last)
         return nullcontext()
 
-    return Replicated(whole, model, ranks, costs, passing)
+    return Replicated(whole, model, ranks, loss_module, sync_gradients)
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """The whole of a tensor of which each rank may have a part."""
+    """The complete tensor, gathered from all ranks if it is sharded; on the CPU."""
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
 
 
 def shard_like(parameter: Tensor, value: Tensor) -> Tensor:
-    """A whole value, of which every rank takes the part that it has of the parameter."""
+    """The shard of a complete value that this rank holds of the parameter; the value itself if it is not sharded."""
     value = value.to(parameter.device)
     if not isinstance(parameter, DTensor) or value.shape != parameter.shape:
         return value

@@ -1,7 +1,8 @@
-"""Several threads in one process: each takes a share of every batch and works on it with a core of its own.
+"""Data parallelism over threads: each thread computes loss and gradients of a shard of every batch on its own core.
 
-Threads that share every operation wait for each other at its end, and a small model is thousands of small operations.
-Threads that share the rows wait once an update; and a share's numbers stay nearer to its core.
+If threads share every operation instead, they wait for each other after each one, and a small model is thousands of
+small operations. Threads that share the rows of a batch wait once per update, and a shard's activations stay in the
+cache of its core.
 """
 
 import copy
@@ -24,83 +25,85 @@ from saccade.runs.weights import named_tensors
 from saccade.tasks.losses import Loss
 from saccade.tasks.task import Task
 
-MIN_SHARD_TOKENS = 256  # places of a share on its longer side: fewer are not worth a thread
-MAX_LAYER_ACTIVATIONS = (
-    3 * 2**15
-)  # numbers of a layer: places × width; more are little faster, and what a pass remembers takes memory
-MAX_SEPARATE_GRADIENTS = 2**23  # weights of a model whose gradients every thread may have for itself
+MIN_SHARD_TOKENS = 256  # padded tokens of a shard on its longer side; fewer are not worth a thread
+# Padded tokens × model width of a shard: larger shards are hardly faster, and their activations need memory.
+MAX_LAYER_ACTIVATIONS = 3 * 2**15
+MAX_SEPARATE_GRADIENTS = 2**23  # parameters; larger models do not keep gradients per thread
 
-NumberedShards = Sequence[tuple[int, Batch]]  # the shares that a thread is given, with their numbers
-_Work = TypeVar("_Work")
+NumberedShards = Sequence[tuple[int, Batch]]  # the shards of one thread, with their numbers in the batch
+_Input = TypeVar("_Input")
 _Result = TypeVar("_Result")
 
 
 def can_thread(model: Model) -> bool:
-    """Whether shares can be learned from at the same time: not where one pass leaves something for the next, such as
-    the baseline of hard attention."""
+    """Whether shards can be computed in parallel. They cannot if a forward pass updates a buffer for the next one, such
+    as the baseline of hard attention."""
     return all(isinstance(tensor, nn.Parameter) for tensor in named_tensors(model)[0].values())
 
 
 class ThreadedReplicas:
-    """A model and its doubles, a thread each. They have the same weights; only what is said and drawn is apart.
+    """A model and its replicas, one per thread. They share their weights; each has its own notes and its own random
+    generator for dropout.
 
-    The gradients are summed in a fixed order, and what the doubles draw follows from the state of torch's generator:
-    the same number of threads gives the same bits.
+    Gradients are summed in a fixed order, and the replicas' generators are seeded from torch's global one, so the same
+    number of threads gives the same bits.
     """
 
     def __init__(self, model: Model, task: Task, threads: int, dim: int):
-        self.model, self.task, self._places = model, task, max(MIN_SHARD_TOKENS, MAX_LAYER_ACTIVATIONS // dim)
+        self.model, self.task = model, task
+        self._shard_tokens = max(MIN_SHARD_TOKENS, MAX_LAYER_ACTIVATIONS // dim)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._replicas = [model, *(_replica(model) for _ in range(threads - 1))]
-        self._pool = ThreadPoolExecutor(threads, "learn", torch.set_num_threads, (1,))
-        self._separate = sum(p.numel() for p in self._parameters) <= MAX_SEPARATE_GRADIENTS
+        self._pool = ThreadPoolExecutor(threads, "replica", torch.set_num_threads, (1,))
+        self._keeps_separate = sum(p.numel() for p in self._parameters) <= MAX_SEPARATE_GRADIENTS
 
     def backward(self, batch: Batch, last: bool) -> Loss:
-        threads = max(1, min(len(self._replicas), batch.longer_places // MIN_SHARD_TOKENS))
-        shares = batch.split(threads * math.ceil(batch.longer_places / (threads * self._places)))
-        for double in self._replicas[1:threads]:
-            _reseed(double, self.model.training)
-        hands = [[*enumerate(shares)][i::threads] for i in range(threads)]
-        return _sum(
-            self._sum_separate(hands) if self._separate or len(shares) <= threads else self._accumulate_in_order(hands)
-        )
+        threads = max(1, min(len(self._replicas), batch.longer_side_tokens // MIN_SHARD_TOKENS))
+        shards = batch.split(threads * math.ceil(batch.longer_side_tokens / (threads * self._shard_tokens)))
+        for replica in self._replicas[1:threads]:
+            _reseed(replica, self.model.training)
+        by_thread = [[*enumerate(shards)][i::threads] for i in range(threads)]
+        if self._keeps_separate or len(shards) <= threads:
+            return _sum(self._sum_separate(by_thread))
+        return _sum(self._accumulate_in_order(by_thread))
 
-    def _sum_separate(self, hands: Sequence[NumberedShards]) -> list[Loss]:
-        """Every thread keeps its gradients until all are there: so none waits for another."""
-        found = self._all(self._separate_gradients, hands)
-        for gradients, _ in found:
+    def _sum_separate(self, by_thread: Sequence[NumberedShards]) -> list[Loss]:
+        """Every thread keeps its own gradients, which are summed at the end. No thread waits for another."""
+        results = self._run(self._separate_gradients, by_thread)
+        for gradients, _ in results:
             for parameter, gradient in zip(self._parameters, gradients, strict=True):
                 parameter.grad = _added(parameter.grad, gradient)
-        return [loss for _, losses in found for loss in losses]
+        return [loss for _, losses in results for loss in losses]
 
-    def _separate_gradients(self, model: Model, hand: NumberedShards) -> tuple[Sequence[Tensor | None], list[Loss]]:
+    def _separate_gradients(self, model: Model, shards: NumberedShards) -> tuple[Sequence[Tensor | None], list[Loss]]:
         sums: Sequence[Tensor | None] = [None] * len(self._parameters)
         losses = []
-        for _, share in hand:
-            loss = self.task.loss(model, share)
+        for _, shard in shards:
+            loss = self.task.loss(model, shard)
             gradients = torch.autograd.grad(loss.total, self._parameters, allow_unused=True)
-            sums = [_added(known, new) for known, new in zip(sums, gradients, strict=True)]
-            losses.append(Loss(loss.total.detach(), loss.count, loss.shown))
+            sums = [_added(total, gradient) for total, gradient in zip(sums, gradients, strict=True)]
+            losses.append(Loss(loss.total.detach(), loss.count, loss.logged))
         return sums, losses
 
-    def _accumulate_in_order(self, hands: Sequence[NumberedShards]) -> list[Loss]:
-        """A wide model: gradients are large, and each is added as soon as it is there."""
+    def _accumulate_in_order(self, by_thread: Sequence[NumberedShards]) -> list[Loss]:
+        """For wide models, whose gradients are large: each gradient is added to `.grad` as soon as it is computed."""
         self._accumulation.begin()
-        return [loss for losses in self._all(self._backward_in_order, hands) for loss in losses]
+        return [loss for losses in self._run(self._backward_in_order, by_thread) for loss in losses]
 
-    def _backward_in_order(self, model: Model, hand: NumberedShards) -> list[Loss]:
+    def _backward_in_order(self, model: Model, shards: NumberedShards) -> list[Loss]:
         losses = []
-        for number, share in hand:
+        for number, shard in shards:
             with self._accumulation.of(number):
-                loss = self.task.loss(model, share)
+                loss = self.task.loss(model, shard)
                 loss.total.backward()
-            losses.append(Loss(loss.total.detach(), loss.count, loss.shown))
+            losses.append(Loss(loss.total.detach(), loss.count, loss.logged))
         return losses
 
-    def _all(self, work: Callable[[Model, _Work], _Result], given: Sequence[_Work]) -> list[_Result]:
-        """What every double makes of what it is given. If one fails, the others come to their end first."""
-        doubles = self._replicas[: len(given)]
-        futures = [self._pool.submit(work, *each) for each in zip(doubles, given, strict=True)]
+    def _run(self, function: Callable[[Model, _Input], _Result], inputs: Sequence[_Input]) -> list[_Result]:
+        """Call function(replica, input) in one thread per input. If one fails, the error is raised after all have
+        ended."""
+        replicas = self._replicas[: len(inputs)]
+        futures = [self._pool.submit(function, *pair) for pair in zip(replicas, inputs, strict=True)]
         wait(futures)
         return [future.result() for future in futures]
 
@@ -113,80 +116,80 @@ class ThreadedReplicas:
 
 
 class _OrderedAccumulation:
-    """Every share adds its gradients to those of the parameters as soon as it has them, so that hardly any are kept
-    twice; but to each parameter in the order of the shares, since the order of a sum is in its last bits."""
+    """Adds the gradients of every shard to `.grad` as soon as they are computed, so that few are held twice; but for
+    each parameter in the order of the shards, because the last bits of a sum depend on its order."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]):
-        self._done = [0] * len(parameters)  # shares that have added theirs
+        self._done = [0] * len(parameters)  # for each parameter, the number of shards that have added their gradient
         self._change = threading.Condition()
-        self._here = threading.local()
+        self._thread = threading.local()
         self._failed = False
         for index, parameter in enumerate(parameters):
             parameter.register_hook(partial(self._wait, index))
-            parameter.register_post_accumulate_grad_hook(partial(self._pass_on, index))
+            parameter.register_post_accumulate_grad_hook(partial(self._finish, index))
 
     def begin(self) -> None:
         self._done[:], self._failed = [0] * len(self._done), False
 
     @contextmanager
-    def of(self, share: int) -> Iterator[None]:
-        """What is added by this thread for as long as the block runs is this share's."""
-        self._here.share = share
+    def of(self, shard: int) -> Iterator[None]:
+        """Gradients that this thread computes inside the `with` block belong to this shard."""
+        self._thread.shard = shard
         try:
             yield
             for index in range(len(self._done)):
-                if self._done[index] <= share:  # it took no part
+                if self._done[index] <= shard:  # the parameter got no gradient
                     self._wait(index)
-                    self._pass_on(index)
+                    self._finish(index)
         except BaseException:
             with self._change:
                 self._failed = True
                 self._change.notify_all()
             raise
         finally:
-            self._here.share = None
+            self._thread.shard = None
 
     def _wait(self, index: int, gradient: Tensor | None = None) -> None:
-        share = getattr(self._here, "share", None)
-        if share is not None and self._done[index] != share:
+        shard = getattr(self._thread, "shard", None)
+        if shard is not None and self._done[index] != shard:
             with self._change:
-                self._change.wait_for(lambda: self._failed or self._done[index] == share)
+                self._change.wait_for(lambda: self._failed or self._done[index] == shard)
 
-    def _pass_on(self, index: int, parameter: nn.Parameter | None = None) -> None:
-        if getattr(self._here, "share", None) is not None:
+    def _finish(self, index: int, parameter: nn.Parameter | None = None) -> None:
+        if getattr(self._thread, "shard", None) is not None:
             with self._change:
                 self._done[index] += 1
                 self._change.notify_all()
 
 
 def _replica(model: Model) -> Model:
-    """Other modules, the same weights."""
-    double = copy.deepcopy(model, {id(p): p for p in model.parameters()})
+    """Another module tree that shares the weights."""
+    replica = copy.deepcopy(model, {id(p): p for p in model.parameters()})
     generator = torch.Generator()
-    for part in double.modules():
+    for part in replica.modules():
         if isinstance(part, Dropout):
             part.generator = generator
-    return double
+    return replica
 
 
-def _reseed(double: Model, training: bool) -> None:
-    """Ready for an update, and for other draws than before."""
-    if double.training != training:
-        double.train(training)
+def _reseed(replica: Model, training: bool) -> None:
+    """Set the mode of a replica, and seed its generator for this update."""
+    if replica.training != training:
+        replica.train(training)
     seed = int(torch.randint(2**63 - 1, ()))
-    for part in double.modules():
+    for part in replica.modules():
         if isinstance(part, Dropout) and part.generator is not None:
             part.generator.manual_seed(seed)
-            return  # they share it
+            return  # all parts share the generator
 
 
-def _added(known: Tensor | None, new: Tensor | None) -> Tensor | None:
-    return new if known is None else known if new is None else known.add_(new)
+def _added(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:
+    return gradient if total is None else total if gradient is None else total.add_(gradient)
 
 
 def _sum(losses: Sequence[Loss]) -> Loss:
-    shown: Counter[str] = Counter()
+    logged: Counter[str] = Counter()
     for loss in losses:
-        shown.update(loss.shown)
+        logged.update(loss.logged)
     total = torch.stack([loss.total for loss in losses]).sum()
-    return Loss(total, sum(loss.count for loss in losses), dict(shown))
+    return Loss(total, sum(loss.count for loss in losses), dict(logged))

@@ -1,1 +1,1 @@
-"""Showing attention: the maps themselves, the offline page and the terminal."""
+"""Visualizing attention and training: attention maps, the offline HTML pages, and a heat map for the terminal."""

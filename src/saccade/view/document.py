@@ -1,4 +1,5 @@
-"""One offline HTML file, with our own style and script inside; it asks nothing of the network and trusts no text."""
+"""HTML documents in one file, with style sheet and script inline. They load nothing from the network, and text from
+the data is never executed as markup or script."""
 
 from __future__ import annotations
 
@@ -14,81 +15,81 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-# Inside a script element only these could end it early or be read as markup; JSON allows them as escapes.
+# The characters that could end a script element early or start markup in it. JSON allows them as escapes.
 UNSAFE_IN_SCRIPT = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 IMPORT = re.compile(r'^import \{[^}]*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
 EXPORT = re.compile(r"^export ", re.MULTILINE)
 
 
-def document(
+def html_document(
     template: str,
     entry: str,
     styles: Sequence[str],
     title: str,
     data: Mapping[str, Any],
-    parts: Mapping[str, str] | None = None,
+    fragments: Mapping[str, str] | None = None,
 ) -> bytes:
-    """A template of `web/` with its $title, $policy, $style, $script and $data filled in, and `parts`, which must be
-    safe HTML already."""
-    style, script = "".join(map(_asset, styles)), joined(entry)
+    """Fill in $title, $policy, $style, $script and $data of a template in `web/`, and `fragments`: further
+    placeholders with values that are already safe HTML."""
+    style, script = "".join(map(_asset, styles)), bundle(entry)
     text = Template(_asset(template)).substitute(
-        parts or {},
-        policy=_policy(style, script),
+        fragments or {},
+        policy=_content_security_policy(style, script),
         title=html.escape(title),
         style=style,
         script=script,
-        data=_embedded(data),
+        data=_script_safe_json(data),
     )
-    # A lone surrogate cannot be written as UTF-8; a question mark in the title is better than no page.
-    return text.encode("utf-8", errors="replace")
+    return text.encode("utf-8", errors="replace")  # a lone surrogate in the title becomes a question mark
 
 
-def joined(entry: str) -> str:
-    """A module of `web/` and all it imports as one script, each after what it needs: a page without a server cannot
-    import. So names at the top of our modules are unique, and an import never renames."""
+def bundle(entry: str) -> str:
+    """Concatenate a module of `web/` and all its imports, each after the modules it needs, because a page opened from
+    a file cannot import modules. Top-level names must therefore be unique, and an import must not rename."""
     modules: dict[str, str] = {}
 
     def visit(name: str) -> None:
         if name in modules:
             return
         text = _asset(name)
-        for needed in IMPORT.findall(text):
-            visit(needed)
+        for imported in IMPORT.findall(text):
+            visit(imported)
         modules[name] = EXPORT.sub("", IMPORT.sub("", text))
 
     visit(entry)
     return "".join(modules.values())
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """A reader sees the old page or the new one, never half of one."""
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or all of the new one. Creates missing folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        unfinished.write_bytes(content)
-        os.replace(unfinished, path)
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _asset(name: str) -> str:
     return files("saccade.view").joinpath("web", name).read_text(encoding="utf-8")
 
 
-def _policy(style: str, script: str) -> str:
-    """Only our own style and script may act: no network, no inline handlers, nothing from the data."""
+def _content_security_policy(style: str, script: str) -> str:
+    """Allow only this style sheet and this script, by their hashes: no network, no inline handlers, no script from the
+    data."""
     return (
-        f"default-src 'none'; style-src '{_fingerprint(style)}'; script-src '{_fingerprint(script)}'; "
+        f"default-src 'none'; style-src '{_sha256_source(style)}'; script-src '{_sha256_source(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
 
 
-def _fingerprint(text: str) -> str:
+def _sha256_source(text: str) -> str:
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"
 
 
-def _embedded(value: Mapping[str, Any]) -> str:
-    """JSON that stays data inside a script element, whatever the sentences say."""
+def _script_safe_json(value: Mapping[str, Any]) -> str:
+    """JSON that cannot end the script element it is embedded in."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False).translate(UNSAFE_IN_SCRIPT)

@@ -1,4 +1,4 @@
-"""What a model looked at: its attention maps, named as in the model, with the pieces of text on both axes."""
+"""Attention maps of one sentence: weights by module name, with the pieces of text on both axes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ATTENTION_KINDS = ("encoder", "decoder", "cross")
 
 @dataclass(frozen=True)
 class Axis:
-    """The pieces along one side of a map, and for each piece the index of the word it belongs to."""
+    """The pieces along one axis of a map, and for each piece the index of its word."""
 
     labels: tuple[str, ...]
     words: tuple[int, ...]
@@ -28,27 +28,27 @@ class Axis:
         if self.words and self.words[0] != 0:
             raise ValueError(f"word indices start at 0, got {self.words[0]}")
         if any(after < before for before, after in pairwise(self.words)):
-            raise ValueError(f"word indices may not go back: {self.words}")
+            raise ValueError(f"word indices must not decrease: {self.words}")
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def starts(self) -> np.ndarray:
+    def word_starts(self) -> np.ndarray:
         """The position of the first piece of each word."""
         words = np.asarray(self.words, dtype=np.int64)
         return np.flatnonzero(np.diff(words, prepend=-1))
 
     def merged(self) -> Axis:
         """The same text with one label for each word."""
-        edges = [*self.starts().tolist(), len(self)]
-        spans = pairwise(edges)
-        labels = tuple("".join(self.labels[start:end]) for start, end in spans)
+        edges = [*self.word_starts().tolist(), len(self)]
+        labels = tuple("".join(self.labels[start:end]) for start, end in pairwise(edges))
         return Axis(labels, tuple(range(len(labels))))
 
 
-@dataclass(frozen=True, eq=False)  # arrays have no single truth value, so maps are compared by identity
+@dataclass(frozen=True, eq=False)  # `==` of arrays gives an array, so maps are compared by identity
 class AttentionMap:
-    """One attention: `weights[head, row, column]` is how much the row's piece looks at the column's."""
+    """The weights of one attention: `weights[head, row, column]` is the weight of the column's piece (the key) for the
+    row's piece (the query). `kind` is one of ATTENTION_KINDS."""
 
     weights: np.ndarray
     rows: Axis
@@ -63,20 +63,20 @@ class AttentionMap:
             raise ValueError(f"weights {self.weights.shape} do not fit axes [heads, {sides[0]}, {sides[1]}]")
 
     def words(self) -> AttentionMap:
-        """Pieces merged to words: a word is looked at by as much as its pieces together, and looks as they do
-        on average. So a row that summed to one still does."""
-        row_starts, column_starts = self.rows.starts(), self.columns.starts()
-        # In double precision, because a sum over the pieces of a long word should not drift.
+        """Merge pieces into words: sum over the pieces of a key word, average over the pieces of a query word. Rows
+        that sum to one still do."""
+        row_starts, column_starts = self.rows.word_starts(), self.columns.word_starts()
+        # In double precision, so that sums over words of many pieces do not lose accuracy.
         sums = np.add.reduceat(self.weights.astype(np.float64), column_starts, axis=2)
         sums = np.add.reduceat(sums, row_starts, axis=1)
-        pieces_a_row = np.diff(row_starts, append=len(self.rows))
-        means = (sums / pieces_a_row[:, None]).astype(np.float32)
+        pieces_per_row = np.diff(row_starts, append=len(self.rows))
+        means = (sums / pieces_per_row[:, None]).astype(np.float32)
         return AttentionMap(means, self.rows.merged(), self.columns.merged(), self.kind)
 
 
 @dataclass(frozen=True, eq=False)
 class AttentionMaps:
-    """All attention of one pass over a sentence and its translation, by the name it has in the model."""
+    """All attention maps of one forward pass over a sentence and its translation, by module name."""
 
     source: str
     target: str
@@ -94,24 +94,24 @@ class AttentionMaps:
         return len(self.maps)
 
     def words(self) -> AttentionMaps:
-        """The same maps with one row or column for each word."""
-        return replace(self, maps={name: each.words() for name, each in self.maps.items()})
+        """The same maps with one row or column for each word (see `AttentionMap.words`)."""
+        return replace(self, maps={name: attention.words() for name, attention in self.maps.items()})
 
     def mean(self, kind: str = "cross") -> AttentionMap:
         """The average over all heads of all layers of one kind, as a map with a single head."""
-        chosen = [each for each in self.maps.values() if each.kind == kind]
+        chosen = [attention for attention in self.maps.values() if attention.kind == kind]
         if not chosen:
-            found = ", ".join(sorted({each.kind for each in self.maps.values()})) or "none"
-            raise SaccadeError(f"no attention of kind '{kind}' to average; there is {found}")
-        shapes = {each.weights.shape[1:] for each in chosen}
+            available = ", ".join(sorted({attention.kind for attention in self.maps.values()})) or "none"
+            raise SaccadeError(f"no attention of kind '{kind}' to average; available kinds: {available}")
+        shapes = {attention.weights.shape[1:] for attention in chosen}
         if len(shapes) > 1:
-            raise SaccadeError(f"'{kind}' attention differs in size between layers: {sorted(shapes)}")
-        heads = np.concatenate([each.weights for each in chosen])
+            raise SaccadeError(f"cannot average: '{kind}' attention differs in size between layers: {sorted(shapes)}")
+        heads = np.concatenate([attention.weights for attention in chosen])
         average = heads.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32)
         return replace(chosen[0], weights=average)
 
     def save(self, path: str | os.PathLike[str], title: str = "Attention") -> Path:
         """Write one HTML file that shows these maps in any browser, without a network."""
-        from saccade.view.page import write_page  # the page is built on maps, not maps on the page
+        from saccade.view.page import write_page  # imported here because page.py imports this module
 
         return write_page([self], Path(path), title)

@@ -1,11 +1,12 @@
-"""The few pieces of HTML that reports are made of. What is handed in is HTML already: text goes through `escape`."""
+"""The HTML elements of reports. Arguments called `content`, `headers` and `rows` are HTML; plain text must be passed
+through `escape`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["entry", "escape", "missing", "paragraph", "scrolling", "table"]
+__all__ = ["definition", "escape", "missing", "paragraph", "scroll_area", "table"]
 
 
 def paragraph(text: str) -> str:
@@ -13,26 +14,26 @@ def paragraph(text: str) -> str:
 
 
 def missing(text: str) -> str:
-    """What a reader would look for here, and why it is not there."""
+    """A note in place of a missing value, which says why it is missing."""
     return f'<span class="missing">{escape(text)}</span>'
 
 
-def entry(term: str, said: str) -> str:
-    """A line of a list: a word, and what a model or a person wrote, in whatever direction it runs."""
-    return f'<div><dt>{escape(term)}</dt><dd dir="auto">{said}</dd></div>'
+def definition(term: str, content: str) -> str:
+    """An entry of a definition list. The text direction of the content is determined from its text."""
+    return f'<div><dt>{escape(term)}</dt><dd dir="auto">{content}</dd></div>'
 
 
-def table(kind: str, name: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows begin with what they are about. `kind` is a class of the style, `name` is for who cannot see."""
-    top = "".join(f'<th scope="col">{head}</th>' if head else "<td></td>" for head in heads)
+def table(css_class: str, name: str, headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; the first cell of each row is its header. `name` is the label for screen readers."""
+    top = "".join(f'<th scope="col">{header}</th>' if header else "<td></td>" for header in headers)
     body = "".join(
         f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
         for first, *cells in rows
     )
-    whole = f'<table class="{kind}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
-    return scrolling(whole, name)
+    whole = f'<table class="{css_class}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+    return scroll_area(whole, name)
 
 
-def scrolling(content: str, name: str) -> str:
-    """What may be larger than its place, and can be reached by the keyboard too."""
+def scroll_area(content: str, name: str) -> str:
+    """A box that scrolls if its content is too large. It can be focused, so that the keyboard scrolls it too."""
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(name)}">{content}</div>'

@@ -18,28 +18,21 @@ from saccade.config import plain
 from saccade.console import clock
 from saccade.data.sources import Frames
 from saccade.errors import RunError
-from saccade.recipe import SPLITS, Recipe, best_by, kind_of, part_of, row_types, task_of
+from saccade.recipe import SPLITS, Recipe, kind_of, part_of, row_types
 from saccade.runs.files import read_json
 from saccade.runs.folder import CONFIG, DATA, RunFolder
-from saccade.view.charts import FEW_ROWS, Curve, bar_chart, line_chart
+from saccade.runs.history import History, ValidationRecord
+from saccade.tasks.evaluation import Evaluation
+from saccade.tasks.task import LOSS
+from saccade.view.charts import MIN_RELIABLE_ROWS, Curve, bar_chart, line_chart
 from saccade.view.confusion import confusion_table, label_table
-from saccade.view.document import document, write_whole
-from saccade.view.findings import Evaluation
-from saccade.view.history import History, ValidationRecord
+from saccade.view.document import html_document, write_atomically
 from saccade.view.maps import AttentionMaps
-from saccade.view.markup import escape, missing, paragraph, scrolling, table
+from saccade.view.markup import escape, missing, paragraph, scroll_area, table
 from saccade.view.page import viewer_data
 from saccade.view.sentences import best_and_worst, samples
 
 REPORT_FILE = "report.html"
-FIGURE_TITLES = {
-    "loss": "loss",
-    "bleu": "BLEU",
-    "chrf": "chrF",
-    "exact_match": "exact match",
-    "accuracy": "accuracy",
-    "macro_f1": "macro F1",
-}
 SPLIT_NAMES = {"dev": "development data", "test": "test data"}
 
 
@@ -55,10 +48,10 @@ class ReportData:
     parameters: int | None
     sizes: str  # of what is read and written, in words
     training: bool  # by another process, now
-    findings: Evaluation | None
-    unjudged: str  # why there are no findings
+    evaluation: Evaluation | None
+    no_evaluation_reason: str
     maps: Sequence[AttentionMaps]
-    unseen: str  # why there are no maps
+    no_maps_reason: str
 
     def sums(self, split: str) -> dict[str, str]:
         """The checksum of each file of a split, by the option that names it."""
@@ -76,7 +69,7 @@ class ReportData:
 
 def write_report(facts: ReportData, path: Path) -> Path:
     """Write the report, whole or not at all."""
-    write_whole(path, report(facts))
+    write_atomically(path, report(facts))
     return path
 
 
@@ -104,7 +97,7 @@ def report(facts: ReportData) -> bytes:
         ),
     }
     styles = ("base.css", "attention.css", "report.css")
-    return document("report.html", "report.js", styles, f"{name}: report", viewer_data(facts.maps), parts)
+    return html_document("report.html", "report.js", styles, f"{name}: report", viewer_data(facts.maps), parts)
 
 
 def _slug(title: str) -> str:
@@ -116,7 +109,7 @@ def _slug(title: str) -> str:
 
 def _summary(facts: ReportData) -> str:
     """The run in a sentence, and which of its checkpoints is shown."""
-    model, writes = plain(facts.recipe)["model"], task_of(facts.recipe).writes
+    model, writes = plain(facts.recipe)["model"], facts.recipe.built_task.has_decoder
     sides = [_side(side, model[side]) for side in ("encoder", "decoder") if side == "encoder" or writes]
     size = "as yet unknown parameters" if facts.parameters is None else f"{facts.parameters:,} parameters"
     learned = f"learned from {_source(facts, 'train')}" + (f" with {facts.sizes}" if facts.sizes else "")
@@ -143,9 +136,9 @@ def _checkpoint(facts: ReportData) -> str:
     """Which one is shown, and which is the best."""
     if facts.checkpoint is None:
         return "There is no finished checkpoint yet"
-    figure, best = best_by(facts.recipe), facts.best_step()
-    value = facts.history.validated(figure).get(best) if best is not None else None
-    known = f" ({_named(figure)} {value:.2f} on the development data)" if value is not None else ""
+    metric, best = facts.recipe.best_metric, facts.best_step()
+    value = facts.history.validation_curve(metric.key).get(best) if best is not None else None
+    known = f" ({metric.title} {value:.2f} on the development data)" if value is not None else ""
     if best is not None and facts.checkpoint == facts.run.checkpoints.at(best).name:
         return f"Shown is {_shown(facts)}, the best one{known}"
     return f"Shown is {_shown(facts)}" + (f"; the best is that of update {best:,}{known}" if best is not None else "")
@@ -158,8 +151,9 @@ def _shown(facts: ReportData) -> str:
     return f"the checkpoint of update {facts.manifest.get('step', 0):,}"
 
 
-def _named(figure: str) -> str:
-    return FIGURE_TITLES.get(figure, figure.replace("_", " "))
+def _metric_titles(facts: ReportData) -> dict[str, str]:
+    """The metrics of validations in the order of the task: key → title."""
+    return {metric.key: metric.title for metric in facts.recipe.built_task.metrics}
 
 
 def _notes(facts: ReportData) -> Iterator[str]:
@@ -168,19 +162,19 @@ def _notes(facts: ReportData) -> Iterator[str]:
         yield "This run is being trained while this is drawn: everything below is what is there so far."
     if facts.checkpoint is None:
         yield "There is no finished checkpoint yet, so there are no scores on test data and no attention."
-    if facts.history.unreadable:
-        yield f"{facts.history.unreadable:,} lines of metrics.jsonl or timing.jsonl could not be read and are left out."
+    if facts.history.unreadable_lines:
+        yield f"{facts.history.unreadable_lines:,} lines of metrics.jsonl or timing.jsonl could not be read and are left out."
 
 
 def _key_figures(facts: ReportData) -> str:
     """The numbers that people look for first."""
     tiles: list[tuple[str, str, str]] = []
-    if facts.findings:
-        for each in facts.findings.figures[:2]:
+    if facts.evaluation:
+        for each in facts.evaluation.scores[:2]:
             spread = f"{each.interval[0]:.1f} to {each.interval[1]:.1f}" if each.interval else ""
-            tiles.append((each.name, f"{each.value:.1f}", spread or SPLIT_NAMES[facts.findings.split]))
-    elif (last := _validated(facts)) is not None and (figure := best_by(facts.recipe)) in last.figures:
-        tiles.append((_named(figure), f"{last.figures[figure]:.2f}", SPLIT_NAMES["dev"]))
+            tiles.append((each.name, f"{each.value:.1f}", spread or SPLIT_NAMES[facts.evaluation.split]))
+    elif (last := _validated(facts)) is not None and (metric := facts.recipe.best_metric).key in last.scores:
+        tiles.append((metric.title, f"{last.scores[metric.key]:.2f}", SPLIT_NAMES["dev"]))
     if facts.parameters is not None:
         tiles.append(("Parameters", _short(facts.parameters), f"width {facts.recipe.model.dim}"))
     epoch = f", epoch {facts.history.epoch + 1}" if facts.history.epoch is not None else ""
@@ -202,25 +196,25 @@ def _short(number: int) -> str:
 
 def _validated(facts: ReportData) -> ValidationRecord | None:
     """The validation that the shown checkpoint is known by; the last one where there is none."""
-    return facts.history.at(facts.manifest.get("step", facts.history.step))
+    return facts.history.validation_at(facts.manifest.get("step", facts.history.step))
 
 
 # ── scores ──
 
 
 def _scores(facts: ReportData) -> str:
-    findings = facts.findings
-    if findings is None:
-        return f"<p>{missing(facts.unjudged)}</p>{_validation_table(facts)}"
-    told = f"On the {findings.rows:,} rows of the {SPLIT_NAMES[findings.split]}"
-    told += "" if findings.split == "test" else ", because the recipe names no test data"
+    evaluation = facts.evaluation
+    if evaluation is None:
+        return f"<p>{missing(facts.no_evaluation_reason)}</p>{_validation_table(facts)}"
+    told = f"On the {evaluation.rows:,} rows of the {SPLIT_NAMES[evaluation.split]}"
+    told += "" if evaluation.split == "test" else ", because the recipe names no test data"
     told += f", by {_shown(facts)}. Intervals are by bootstrap resampling of rows."
     rows = [
         [escape(each.name), f"{each.value:.2f}", _interval(each.interval), f"<code>{escape(each.signature)}</code>"]
-        for each in findings.figures
+        for each in evaluation.scores
     ]
-    heads = ["measure", "score", "95 % interval", "" if findings.labels else "signature"]
-    labels = label_table(findings.confusion) + confusion_table(findings.confusion) if findings.confusion else ""
+    heads = ["measure", "score", "95 % interval", "" if evaluation.labels else "signature"]
+    labels = label_table(evaluation.confusion) + confusion_table(evaluation.confusion) if evaluation.confusion else ""
     return paragraph(told) + table("scores", "Scores", heads, rows) + labels
 
 
@@ -232,7 +226,8 @@ def _validation_table(facts: ReportData) -> str:
     last = _validated(facts)
     if last is None:
         return f"<p>{missing('No validation has been finished yet.')}</p>"
-    rows = [[escape(_named(name)), f"{value:.3f}"] for name, value in last.figures.items()]
+    titles = _metric_titles(facts)
+    rows = [[escape(titles.get(key, key)), f"{score:.3f}"] for key, score in last.scores.items()]
     told = f"On the development data, at the validation after update {last.step:,}; without intervals."
     return paragraph(told) + table("values", "Scores of the validation", ["measure", "score"], rows)
 
@@ -242,18 +237,22 @@ def _validation_table(facts: ReportData) -> str:
 
 def _curves(facts: ReportData) -> str:
     history, best = facts.history, facts.best_step()
-    names = sorted({name for each in history.validations for name in each.figures if name != "loss"}, key=_figure_order)
+    recorded = {key for validation in history.validations for key in validation.scores}
+    metrics = {key: title for key, title in _metric_titles(facts).items() if key in recorded and key != LOSS.key}
     extra = [name for name in history.curves if name.startswith("parts.")]
     charts = [
         line_chart(
             "Loss",
-            [Curve("training", history.curve("loss")), Curve("validation", history.validated("loss"), marked=True)],
+            [
+                Curve("training", history.curve("loss")),
+                Curve("validation", history.validation_curve(LOSS.key), dots=True),
+            ],
             lambda value: f"{value:.3f}",
             best=best,
         ),
         line_chart(
             "Validation scores",
-            [Curve(_named(name), history.validated(name), marked=True) for name in names],
+            [Curve(title, history.validation_curve(key), dots=True) for key, title in metrics.items()],
             lambda value: f"{value:.2f}",
             best=best,
             from_zero=True,
@@ -278,35 +277,33 @@ def _curves(facts: ReportData) -> str:
     return f'<p>Against updates. {mark}Point at a curve for its values.</p><div class="charts">{"".join(charts)}</div>'
 
 
-def _figure_order(name: str) -> tuple[int, str]:
-    return ([*FIGURE_TITLES].index(name) if name in FIGURE_TITLES else len(FIGURE_TITLES), name)
-
-
 # ── sentences ──
 
 
 def _best_and_worst(facts: ReportData) -> str:
     words = row_types(part_of(facts.recipe.data.train)) != {Frames}
-    judged = best_and_worst(facts.findings, words) if facts.findings else f"<p>{missing(facts.unjudged)}</p>"
+    judged = (
+        best_and_worst(facts.evaluation, words) if facts.evaluation else f"<p>{missing(facts.no_evaluation_reason)}</p>"
+    )
     return judged + samples(facts.history.validations, words)
 
 
 def _length(facts: ReportData) -> str:
-    findings = facts.findings
-    if findings is None:
-        return f"<p>{missing(facts.unjudged)}</p>"
-    heading = f"source length in {findings.unit}"
-    bars = {name: [each.figures[name] for each in findings.lengths] for name in findings.lengths[0].figures}
-    labels, counts = [str(each) for each in findings.lengths], [each.count for each in findings.lengths]
+    evaluation = facts.evaluation
+    if evaluation is None:
+        return f"<p>{missing(facts.no_evaluation_reason)}</p>"
+    heading = f"source length in {evaluation.length_unit}"
+    bars = {name: [each.scores[name] for each in evaluation.lengths] for name in evaluation.lengths[0].scores}
+    labels, counts = [str(each) for each in evaluation.lengths], [each.count for each in evaluation.lengths]
     chart = bar_chart(f"{' and '.join(bars)} by {heading}", heading, labels, counts, bars)
-    rows = f"Rows of the {SPLIT_NAMES[findings.split]} by their {heading}"
-    told = f"{rows}; under each group how many they are, and pale where they are fewer than {FEW_ROWS}."
+    rows = f"Rows of the {SPLIT_NAMES[evaluation.split]} by their {heading}"
+    told = f"{rows}; under each group how many they are, and pale where they are fewer than {MIN_RELIABLE_ROWS}."
     return f'{paragraph(told)}<div class="charts">{chart}</div>'
 
 
 def _attention(facts: ReportData) -> str:
     if not facts.maps:
-        return f"<p>{missing(facts.unseen)}</p>"
+        return f"<p>{missing(facts.no_maps_reason)}</p>"
     told = paragraph("Of the samples of the validations, over the output that the shown checkpoint had for them.")
     without = "The maps are drawn with JavaScript, which is switched off here."
     return f'{told}<noscript>{without}</noscript><div id="view"></div>'
@@ -318,7 +315,9 @@ def _attention(facts: ReportData) -> str:
 def _config(facts: ReportData) -> str:
     text = (facts.run.path / CONFIG).read_text("utf-8", errors="replace")
     told = f"All {text.count(chr(10)):,} lines of {CONFIG}, every default written out"
-    return f"<details><summary>{told}</summary>{scrolling(f'<pre><code>{escape(text)}</code></pre>', CONFIG)}</details>"
+    return (
+        f"<details><summary>{told}</summary>{scroll_area(f'<pre><code>{escape(text)}</code></pre>', CONFIG)}</details>"
+    )
 
 
 def _environment(facts: ReportData) -> str:

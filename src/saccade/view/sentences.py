@@ -1,77 +1,83 @@
-"""Sentences of a report: the best and the worst, and the samples of the validations on their way."""
+"""The example sentences of a report: the best and the worst outputs, and the samples of the validations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from saccade.view.findings import Evaluation, ScoredRow
-from saccade.view.history import ValidationRecord
-from saccade.view.markup import entry, escape, missing, paragraph
+from saccade.runs.history import ValidationRecord
+from saccade.tasks.evaluation import Evaluation, ScoredRow
+from saccade.view.markup import definition, escape, missing, paragraph
 
-STEPS_SHOWN = 5  # of a sample's way
-UNDERLINED = "Underlined is what the reference does not have at that place."
+VALIDATIONS_SHOWN = 5  # outputs shown for each sample, evenly spaced from the first validation to the last
+UNDERLINE_NOTE = "Underlined words differ from the reference."
 
 
-def best_and_worst(findings: Evaluation, words: bool) -> str:
-    """`words`: whether outputs can be compared with references word by word."""
-    measure = "the share of labels that are right" if findings.labels else "sentence-level chrF"
-    told = f"By {measure}, of equal ones the longest first." + (f" {UNDERLINED}" if words else "")
-    worst = _judged(findings.worst, words) or paragraph("None of the other rows has a fault.")
+def best_and_worst(evaluation: Evaluation, compare_words: bool) -> str:
+    """The rows with the best and the worst scores. With `compare_words`, words that differ are underlined."""
+    metric = "the percentage of correct labels" if evaluation.labels else "sentence-level chrF"
+    caption = f"Sorted by {metric}; of equal scores, longer rows come first."
+    caption += f" {UNDERLINE_NOTE}" if compare_words else ""
+    worst = _scored_rows(evaluation.worst, compare_words) or paragraph("All other rows are perfect.")
     return (
-        f'{paragraph(told)}<div class="columns"><div><h3>Best</h3>{_judged(findings.best, words)}</div>'
-        f"<div><h3>Worst</h3>{worst}</div></div>"
+        f'{paragraph(caption)}<div class="columns"><div><h3>Best</h3>{_scored_rows(evaluation.best, compare_words)}'
+        f"</div><div><h3>Worst</h3>{worst}</div></div>"
     )
 
 
-def samples(validations: Sequence[ValidationRecord], words: bool) -> str:
-    """The same few rows at every validation, as they came to be."""
-    told = [each for each in validations if each.samples]
-    heading = "<h3>Samples while it learned</h3>"
-    if not told:
-        return f"{heading}<p>{missing('No validation has shown samples yet.')}</p>"
-    spaced = sorted({round(i * (len(told) - 1) / (STEPS_SHOWN - 1)) for i in range(STEPS_SHOWN)})
+def samples(validations: Sequence[ValidationRecord], compare_words: bool) -> str:
+    """The outputs for the same few rows, at up to VALIDATIONS_SHOWN validations."""
+    sampled = [validation for validation in validations if validation.samples]
+    heading = "<h3>Samples during training</h3>"
+    if not sampled:
+        return f"{heading}<p>{missing('No validation has recorded samples yet.')}</p>"
+    last = VALIDATIONS_SHOWN - 1
+    shown = [sampled[i] for i in sorted({round(k * (len(sampled) - 1) / last) for k in range(VALIDATIONS_SHOWN)})]
     articles = []
-    for number, sample in enumerate(told[-1].samples):
-        shown = [told[i] for i in spaced if number < len(told[i].samples)]
+    for number, sample in enumerate(sampled[-1].samples):
         outputs = [
-            entry(f"update {each.step:,}", _output(each.samples[number].output, sample.reference, words))
-            for each in shown
+            definition(
+                f"update {validation.step:,}",
+                _output(validation.samples[number].output, sample.reference, compare_words),
+            )
+            for validation in shown
+            if number < len(validation.samples)
         ]
         articles.append(_article("sample", sample.source, sample.reference, "".join(outputs)))
-    return f"{heading}{paragraph('Of the development data, the same at each validation.')}{''.join(articles)}"
+    caption = "From the development data; the same rows at every validation."
+    return f"{heading}{paragraph(caption)}{''.join(articles)}"
 
 
-def _judged(rows: Sequence[ScoredRow], words: bool) -> str:
+def _scored_rows(rows: Sequence[ScoredRow], compare_words: bool) -> str:
     return "".join(
         _article(
-            "judged",
+            "scored",
             row.source,
             row.reference,
-            entry("output", _output(row.output, row.reference, words)),
+            definition("output", _output(row.output, row.reference, compare_words)),
             f"{row.score:.1f}",
         )
         for row in rows
     )
 
 
-def _article(kind: str, source: str, reference: str, outputs: str, score: str = "") -> str:
-    texts = entry("source", escape(source)) + entry("reference", escape(reference))
+def _article(css_class: str, source: str, reference: str, outputs: str, score: str = "") -> str:
+    texts = definition("source", escape(source)) + definition("reference", escape(reference))
     first = f'<p class="score">{score}</p>' if score else ""
-    return f'<article class="{kind}">{first}<dl>{texts}{outputs}</dl></article>'
+    return f'<article class="{css_class}">{first}<dl>{texts}{outputs}</dl></article>'
 
 
-def _output(output: str, reference: str, words: bool) -> str:
+def _output(output: str, reference: str, compare_words: bool) -> str:
     if not output.strip():
-        return missing("none")
-    return _marked(output.split(), reference.split()) if words else escape(output)
+        return missing("empty")
+    return _underline_differences(output.split(), reference.split()) if compare_words else escape(output)
 
 
-def _marked(words: Sequence[str], reference: Sequence[str]) -> str:
-    """An output with the words marked that the reference has not at that place."""
+def _underline_differences(words: Sequence[str], reference: Sequence[str]) -> str:
+    """The words as HTML; those that do not match the reference are in <mark> elements."""
     pieces = []
-    for kind, _, _, first, end in SequenceMatcher(None, reference, words, autojunk=False).get_opcodes():
-        if first < end:
-            text = escape(" ".join(words[first:end]))
-            pieces.append(text if kind == "equal" else f"<mark>{text}</mark>")
+    for operation, _, _, start, end in SequenceMatcher(None, reference, words, autojunk=False).get_opcodes():
+        if start < end:
+            text = escape(" ".join(words[start:end]))
+            pieces.append(text if operation == "equal" else f"<mark>{text}</mark>")
     return " ".join(pieces)

@@ -1,4 +1,4 @@
-"""A heat map for the terminal, told by colour where there is colour and by shade characters everywhere."""
+"""A heat map for the terminal. It uses color where available, and shade characters everywhere."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from rich.text import Text
 from saccade.errors import SaccadeError
 from saccade.view.maps import AttentionMap
 
-STRONG, MIDDLING = "rgb(238,112,30)", "rgb(62,134,200)"
-# Each with the least weight that earns it, the same on every map, so that two maps may be compared. Strong
-# shades fill the background, weak ones are a texture on the terminal's own: so more weight is more colour,
-# whether the terminal is light or dark.
+STRONG_COLOR, WEAK_COLOR = "rgb(238,112,30)", "rgb(62,134,200)"
+# (minimum weight, character, style). The thresholds are the same on every map, so that maps can be compared. Large
+# weights fill the background and small ones are a texture on the terminal's own background: on light and on dark
+# terminals, a larger weight shows more color.
 WEIGHT_SHADES = (
-    (0.6, "█", f"{STRONG} on {STRONG}"),
-    (0.3, "▓", f"{MIDDLING} on {MIDDLING}"),
-    (0.15, "▒", MIDDLING),
-    (0.05, "░", MIDDLING),
+    (0.6, "█", f"{STRONG_COLOR} on {STRONG_COLOR}"),
+    (0.3, "▓", f"{WEAK_COLOR} on {WEAK_COLOR}"),
+    (0.15, "▒", WEAK_COLOR),
+    (0.05, "░", WEAK_COLOR),
 )
 
-LONGEST_ROW_LABEL = 18
-LONGEST_COLUMN_LABEL = 12
-NARROW = 2  # columns a cell takes under a vertical label: enough for one wide character
-INVISIBLE = ("Cc", "Cf", "Cs")  # control, format and surrogate characters
-JOINERS = "\u200c\u200d"  # invisible too, but they shape the letters beside them
+MAX_ROW_LABEL_WIDTH = 18  # all widths are in terminal cells
+MAX_COLUMN_LABEL_WIDTH = 12  # also the maximum height of a vertical label, in characters
+MIN_COLUMN_WIDTH = 2  # enough for one wide character of a vertical label
+INVISIBLE_CATEGORIES = ("Cc", "Cf", "Cs")  # Unicode categories: control, format and surrogate characters
+JOINERS = "\u200c\u200d"  # also invisible, but they change the shape of the letters next to them
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """How the columns are laid out: the width of the row labels and of each column that is shown."""
+    """The width of the row labels and of each column that is shown."""
 
     margin: int
     widths: tuple[int, ...]
-    upright: bool  # labels run downwards, one character to a line
+    vertical: bool  # column labels run downwards, one character per line
 
 
 def heat_map(map: AttentionMap, *, head: int | None = None, width: int = 80) -> Text:  # noqa: A002 - the word of this package
-    """Rows look at columns. `head=None` averages the heads; no line is wider than `width`."""
-    weights = _one_matrix(map.weights, head)
+    """Rows are queries, columns are keys. `head=None` averages the heads; no line is wider than `width`."""
+    weights = _select_head(map.weights, head)
     if not weights.size:
-        return _joined([Text("there is no attention to show")], width)
-    rows = [_readable(label) for label in map.rows.labels]
-    columns = [_readable(label) for label in map.columns.labels]
+        return _join([Text("there is no attention to show")], width)
+    rows = [_printable(label) for label in map.rows.labels]
+    columns = [_printable(label) for label in map.columns.labels]
     layout = _lay_out(rows, columns, width)
     cut = len(layout.widths) < len(columns)
-    lines = _upright_heads(columns, layout) if layout.upright else [_level_heads(columns, layout)]
+    lines = _vertical_labels(columns, layout) if layout.vertical else [_horizontal_labels(columns, layout)]
     lines += [_row(label, values, layout, cut) for label, values in zip(rows, weights, strict=True)]
     lines.append(_legend())
     if cut:
-        lines.append(Text(f"{len(layout.widths)} of {len(columns)} columns shown, for want of width"))
-    return _joined(lines, width)
+        lines.append(Text(f"{len(layout.widths)} of {len(columns)} columns shown: the terminal is too narrow for all"))
+    return _join(lines, width)
 
 
-def _one_matrix(weights: np.ndarray, head: int | None) -> np.ndarray:
+def _select_head(weights: np.ndarray, head: int | None) -> np.ndarray:
     heads = weights.shape[0]
     if not weights.size:
         return np.zeros((0, 0), dtype=np.float32)
@@ -69,58 +69,58 @@ def _one_matrix(weights: np.ndarray, head: int | None) -> np.ndarray:
     return weights[head]
 
 
-def _readable(label: str) -> str:
-    """The label as one harmless line: no escape sequence or change of direction reaches the terminal."""
+def _printable(label: str) -> str:
+    """The label as a single line without escape sequences or changes of direction, which could alter the terminal."""
     spaced = "".join(" " if character.isspace() else character for character in label)
-    kept = (each for each in spaced if each in JOINERS or unicodedata.category(each) not in INVISIBLE)
+    kept = (c for c in spaced if c in JOINERS or unicodedata.category(c) not in INVISIBLE_CATEGORIES)
     return "".join(kept).strip() or "␣"
 
 
 def _lay_out(rows: Sequence[str], columns: Sequence[str], width: int) -> _Layout:
-    """Level labels where all of them fit; else upright ones, as many as fit."""
+    """Horizontal column labels if all of them fit; otherwise vertical ones, as many as fit."""
     longest = max(cell_len(label) for label in rows)
-    margin = max(1, min(longest, LONGEST_ROW_LABEL, width // 3))
-    room = width - margin - 1  # one column of air between the labels and the cells
-    level = tuple(max(NARROW, min(cell_len(label), LONGEST_COLUMN_LABEL)) for label in columns)
-    if sum(level) + len(level) <= room:
-        return _Layout(margin, level, upright=False)
-    step = NARROW + 1
-    fitting = room // step
+    margin = max(1, min(longest, MAX_ROW_LABEL_WIDTH, width // 3))
+    available = width - margin - 1  # one blank cell between the row labels and the map
+    horizontal = tuple(max(MIN_COLUMN_WIDTH, min(cell_len(label), MAX_COLUMN_LABEL_WIDTH)) for label in columns)
+    if sum(horizontal) + len(horizontal) <= available:
+        return _Layout(margin, horizontal, vertical=False)
+    step = MIN_COLUMN_WIDTH + 1
+    fitting = available // step
     if fitting < len(columns):
-        fitting = max(0, (room - 1) // step)  # the ellipsis at the end of a cut line needs its place too
-    return _Layout(margin, (NARROW,) * min(fitting, len(columns)), upright=True)
+        fitting = max(0, (available - 1) // step)  # the ellipsis at the end of a cut line takes one cell
+    return _Layout(margin, (MIN_COLUMN_WIDTH,) * min(fitting, len(columns)), vertical=True)
 
 
-def _level_heads(columns: Sequence[str], layout: _Layout) -> Text:
+def _horizontal_labels(columns: Sequence[str], layout: _Layout) -> Text:
     line = Text(" " * (layout.margin + 1))
     for label, width in zip(columns, layout.widths, strict=True):
-        line.append(set_cell_size(_shortened(label, width), width) + " ")
+        line.append(set_cell_size(_shorten(label, width), width) + " ")
     return line
 
 
-def _upright_heads(columns: Sequence[str], layout: _Layout) -> list[Text]:
-    stacks = [_stack(label) for label in columns[: len(layout.widths)]]
-    height = max((len(stack) for stack in stacks), default=0)
+def _vertical_labels(columns: Sequence[str], layout: _Layout) -> list[Text]:
+    labels = [_vertical_label(label) for label in columns[: len(layout.widths)]]
+    height = max((len(characters) for characters in labels), default=0)
     lines = []
-    for level in range(height):
+    for row in range(height):
         line = Text(" " * (layout.margin + 1))
-        for stack in stacks:
-            above = height - len(stack)  # labels stand on the map, so short ones begin lower
-            character = stack[level - above] if level >= above else ""
-            line.append(set_cell_size(character, NARROW) + " ")
+        for characters in labels:
+            blank = height - len(characters)  # labels are aligned at the bottom
+            character = characters[row - blank] if row >= blank else ""
+            line.append(set_cell_size(character, MIN_COLUMN_WIDTH) + " ")
         lines.append(line)
     return lines
 
 
-def _stack(label: str) -> list[str]:
+def _vertical_label(label: str) -> list[str]:
     characters = _characters(label)
-    if len(characters) <= LONGEST_COLUMN_LABEL:
+    if len(characters) <= MAX_COLUMN_LABEL_WIDTH:
         return characters
-    return [*characters[: LONGEST_COLUMN_LABEL - 1], "⋮"]
+    return [*characters[: MAX_COLUMN_LABEL_WIDTH - 1], "⋮"]
 
 
 def _characters(label: str) -> list[str]:
-    """What a reader calls characters: marks and joiners stay with the letter they belong to."""
+    """Split into user-perceived characters: combining marks and joiners stay with their letter."""
     characters: list[str] = []
     for character in label:
         joined = characters and (cell_len(character) == 0 or characters[-1][-1] in JOINERS)
@@ -131,7 +131,7 @@ def _characters(label: str) -> list[str]:
     return characters
 
 
-def _shortened(label: str, width: int) -> str:
+def _shorten(label: str, width: int) -> str:
     if cell_len(label) <= width:
         return label
     kept = ""
@@ -143,7 +143,7 @@ def _shortened(label: str, width: int) -> str:
 
 
 def _row(label: str, weights: np.ndarray, layout: _Layout, cut: bool) -> Text:
-    short = _shortened(label, layout.margin)
+    short = _shorten(label, layout.margin)
     line = Text(" " * (layout.margin - cell_len(short)) + short + " ")
     for weight, width in zip(weights.tolist(), layout.widths, strict=False):
         character, style = _shade(weight)
@@ -162,18 +162,18 @@ def _shade(weight: float) -> tuple[str, str]:
 
 
 def _legend() -> Text:
-    line = Text("from ")
+    line = Text("weight at least ")
     for least, character, style in reversed(WEIGHT_SHADES):
-        line.append(character * NARROW, style=style)
+        line.append(character * MIN_COLUMN_WIDTH, style=style)
         line.append(f" {least:g}  ")
     return line
 
 
-def _joined(lines: Sequence[Text], width: int) -> Text:
+def _join(lines: Sequence[Text], width: int) -> Text:
     for line in lines:
         line.rstrip()
         line.truncate(max(width, 1), overflow="crop")
-    # Never wrapped: a folded row would no longer stand under its columns.
+    # Cropped, not wrapped: in a wrapped row the cells would no longer be below their column labels.
     whole = Text("\n", no_wrap=True, overflow="crop").join(lines)
     whole.no_wrap, whole.overflow = True, "crop"
     return whole

@@ -1,9 +1,9 @@
-"""Where rows come from (texts, words or frames, and what to say of them): one file a format, and their table."""
+"""Sources of rows: one module for each file format, and the table of all of them."""
 
 from dataclasses import dataclass
 
-from saccade.data.generated import Copy, Dates, Reverse, Sort
 from saccade.data.sources.columns import Columns
+from saccade.data.sources.generated import Copy, Dates, Reverse, Sort
 from saccade.data.sources.jsonl import Jsonl
 from saccade.data.sources.labeled import LabeledLines
 from saccade.data.sources.none import NoSource
@@ -29,37 +29,37 @@ SOURCES: dict[str, type] = {
     "none": NoSource,
 }
 
-_FAULTS_SHOWN = 10
+_FAULTS_LISTED = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The usable rows of a source, and how many were left out."""
+    """The usable rows of a source, and the number of rows that were left out."""
 
     rows: list[Row]
     faults: int
 
 
 def load(source: Source, *, skip_bad: bool) -> Loaded:
-    """Read a whole source; bad rows are left out and counted if `skip_bad`, else a DataError lists them."""
+    """Read a whole source. With `skip_bad`, bad rows are left out and counted; without, a DataError lists them."""
     rows: list[Row] = []
-    shown: list[Fault] = []
+    listed: list[Fault] = []
     faults = 0
     for row in source.rows():
         if not isinstance(row, Fault):
             rows.append(row)
             continue
         faults += row.rows
-        if len(shown) < _FAULTS_SHOWN:
-            shown.append(row)
+        if len(listed) < _FAULTS_LISTED:
+            listed.append(row)
     if faults and not skip_bad:
-        raise DataError(_listing(shown, faults, faults + len(rows)))
+        raise DataError(_error_message(listed, faults, faults + len(rows)))
     return Loaded(rows, faults)
 
 
-def _listing(shown: list[Fault], faults: int, rows: int) -> str:
-    lines = [str(fault) for fault in shown]
-    if faults > len(shown):
-        lines.append(f"... and {faults - len(shown):,} more")
-    lines.append(f"{faults:,} of {rows:,} rows are bad; mend them, or set `data.skip_bad = true` to leave them out")
+def _error_message(listed: list[Fault], faults: int, rows: int) -> str:
+    lines = [str(fault) for fault in listed]
+    if faults > len(listed):
+        lines.append(f"... and {faults - len(listed):,} more")
+    lines.append(f"{faults:,} of {rows:,} rows are bad; correct them, or set `data.skip_bad = true` to leave them out")
     return "\n".join(lines)

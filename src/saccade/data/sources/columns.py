@@ -1,4 +1,4 @@
-"""One file, one word a line in columns, a blank line after each sentence (CoNLL-2003, CoNLL-U, two-column TSV)."""
+"""One file with one word per line in columns, and a blank line after each sentence: CoNLL-2003, CoNLL-U, TSV."""
 
 import re
 from collections.abc import Iterator
@@ -10,51 +10,51 @@ from saccade.data.sources.rows import Fault, Tagged, existing, read_lines
 from saccade.errors import DataError
 
 _SEPARATORS = {"tab": "\t", "space": " "}
-_DOCUMENT = "-DOCSTART-"  # CoNLL-2003 begins each document with such a line
+_DOCUMENT_START = "-DOCSTART-"  # CoNLL-2003: the first line of each document
 _CONLLU_COLUMNS = 10
-_RANGE_OR_EMPTY_NODE = re.compile(r"[0-9]+[-.][0-9]+")  # of CoNLL-U: "3-4" spans words, "5.1" is not in the text
+_RANGE_OR_EMPTY_NODE = re.compile(r"[0-9]+[-.][0-9]+")  # CoNLL-U: "3-4" spans several words; "5.1" is not in the text
 
 
 class Columns:
-    """`word` and `label` are column numbers from 0; −1 is the last. Columns are parted by one tab, or by spaces.
+    """`word` and `label` are column numbers from 0; −1 is the last. The separator is one tab, or any number of spaces.
 
-    A line that starts with "#" is a comment unless it has as many columns as the other lines of its sentence (or, where
-    all of them start so, as the first other line of the file): "#" may be a word. Lines that start with -DOCSTART- are
-    left out, and in CoNLL-U (ten columns parted by tabs, the word not in the first) ranges such as 3-4 and empty nodes
-    such as 5.1. An empty label is none.
+    A line that starts with "#" is a comment unless it has as many columns as the other lines of its sentence, because
+    "#" may be a word. (If all lines of the sentence start with "#", the first other line of the file counts.) Lines
+    that start with -DOCSTART- are skipped. In CoNLL-U (ten columns separated by tabs, the word not in the first), so
+    are ranges such as 3-4 and empty nodes such as 5.1. An empty label means no label.
     """
 
     def __init__(
         self, folder: Path, *, file: str, word: int = 0, label: int = -1, separator: Literal["tab", "space"] = "tab"
     ):
         if word == label:
-            raise DataError(f"label: is column {label}, and so is 'word'; name two columns")
+            raise DataError(f"label: is the same column as 'word' ({label}); give two different columns")
         self.folder = folder
         self.file = file
         self.word = word
         self.label = label
         self.separator = separator
-        self.needed = max(_needed(word), _needed(label))
+        self.min_columns = max(_min_columns(word), _min_columns(label))
 
     def files(self) -> dict[str, Path]:
-        """Give the one path."""
+        """The path of the file."""
         return {"file": existing(self.folder, self.file, "file")}
 
     def rows(self) -> Iterator[Tagged | Fault]:
-        """Read sentence by sentence; a bad line makes one Fault of its whole sentence."""
+        """Read sentence by sentence. A bad line makes its whole sentence one Fault."""
         path = self.files()["file"]
-        usual = self._usual_width(path)
+        file_width = self._file_width(path)
         for lines in blocks(path, self.file):
-            row = self._row(lines, usual)
+            row = self._row(lines, file_width)
             if row is not None:
                 yield row
 
-    def _usual_width(self, path: Path) -> int:
-        """Count the columns of the first line that is surely a word; 0 if there is none."""
+    def _file_width(self, path: Path) -> int:
+        """The number of columns of the first line that is certainly a word; 0 if there is none."""
         for line in read_lines(path, self.file):
-            if isinstance(line, str) and not line.startswith(("#", _DOCUMENT)):
+            if isinstance(line, str) and not line.startswith(("#", _DOCUMENT_START)):
                 columns = self._split(line)
-                if not self._why_not(columns, len(columns)):
+                if not self._problem(columns, len(columns)):
                     return len(columns)
         return 0
 
@@ -62,53 +62,55 @@ class Columns:
         columns = line.split(_SEPARATORS[self.separator])
         return columns if self.separator == "tab" else [column for column in columns if column]
 
-    def _row(self, lines: Iterator[tuple[int, str | Fault]], usual: int) -> Tagged | Fault | None:
-        """Make a sentence of its lines; None if they are all comments."""
-        held: list[tuple[int, list[str]]] = []
+    def _row(self, lines: Iterator[tuple[int, str | Fault]], file_width: int) -> Tagged | Fault | None:
+        """Parse the lines of a sentence. None if all of them are comments."""
+        numbered_columns: list[tuple[int, list[str]]] = []
         width = 0
         for number, line in lines:
             if isinstance(line, Fault):
                 return line
-            if line.startswith(_DOCUMENT):
+            if line.startswith(_DOCUMENT_START):
                 continue
             columns = self._split(line)
-            held.append((number, columns))
+            numbered_columns.append((number, columns))
             if not line.startswith("#"):
                 width = width or len(columns)
-                if reason := self._why_not(columns, width):
+                if reason := self._problem(columns, width):
                     return Fault(f"{self.file}:{number}", reason)
-        return self._tagged([word for word in held if _is_word(word[1], width or usual)])
+        return self._tagged([item for item in numbered_columns if _is_word(item[1], width or file_width)])
 
     def _tagged(self, words: list[tuple[int, list[str]]]) -> Tagged | Fault | None:
         for number, columns in words:
-            if reason := self._why_not(columns, len(columns)):
+            if reason := self._problem(columns, len(columns)):
                 return Fault(f"{self.file}:{number}", reason)
-        words = [(number, columns) for number, columns in words if not self._beside_the_text(columns)]
+        words = [(number, columns) for number, columns in words if not self._is_range_or_empty_node(columns)]
         if not words:
             return None
         texts = tuple(columns[self.word] for _, columns in words)
         return Tagged(texts, tuple(columns[self.label] for _, columns in words), f"{self.file}:{words[0][0]}")
 
-    def _beside_the_text(self, columns: list[str]) -> bool:
+    def _is_range_or_empty_node(self, columns: list[str]) -> bool:
         conllu = self.separator == "tab" and len(columns) == _CONLLU_COLUMNS and self.word % _CONLLU_COLUMNS != 0
         return conllu and _RANGE_OR_EMPTY_NODE.fullmatch(columns[0]) is not None
 
-    def _why_not(self, columns: list[str], width: int) -> str:
-        """Say why a line cannot be a word of a sentence so many columns wide; "" if it can."""
-        have = len(columns)
-        advice = f"are they parted by {self.separator}s, as 'separator' says?"
-        if have < self.needed:
-            return f"too few columns: {have} of the {self.needed} needed; {advice}"
-        if have != width:
-            return f"has {have} columns where its sentence began with {width}; give all its lines the same"
-        if self.word % have == self.label % have:
-            return f"too few columns: of {have}, 'word' and 'label' are the same one; {advice}"
+    def _problem(self, columns: list[str], width: int) -> str:
+        """Why a line cannot be a word of a sentence with `width` columns; "" if it can."""
+        count = len(columns)
+        hint = f"check that the columns are separated by {self.separator}s, or change the option 'separator'"
+        if count < self.min_columns:
+            return f"too few columns: expected at least {self.min_columns}, got {count}; {hint}"
+        if count != width:
+            return (
+                f"has {count} columns, but the first line of its sentence has {width}; all lines need the same number"
+            )
+        if self.word % count == self.label % count:
+            return f"too few columns: with {count}, 'word' and 'label' are the same column; {hint}"
         if not columns[self.word].strip():
             return "the word is empty; write one, or leave the line blank to end the sentence"
         return ""
 
 
-def _needed(column: int) -> int:
+def _min_columns(column: int) -> int:
     return column + 1 if column >= 0 else -column
 
 
@@ -117,7 +119,8 @@ def _is_word(columns: list[str], width: int) -> bool:
 
 
 def blocks(path: Path, name: str) -> Iterator[Iterator[tuple[int, str | Fault]]]:
-    """Give the numbered lines between blank ones. None is held: what is not taken of a block is passed over."""
+    """The blocks of numbered lines between blank lines, as lazy iterators: lines of a block that are not consumed are
+    skipped."""
     for blank, lines in groupby(enumerate(read_lines(path, name), start=1), key=lambda numbered: _blank(numbered[1])):
         if not blank:
             yield lines

@@ -1,4 +1,4 @@
-"""One file, one JSON object a line: flat, or with the languages under "translation"."""
+"""One file with one JSON object per line: flat, or with the languages under "translation"."""
 
 import json
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from pathlib import Path
 
 from saccade.data.sources.rows import Fault, Pair, existing, read_lines
 
-_KEYS_SHOWN = 8
+_KEYS_LISTED = 8
 
 
 class Jsonl:
-    """`src` and `tgt` are keys: of the object, or of its "translation" (then they are language codes)."""
+    """`src` and `tgt` are keys of the object, or language codes if it has a table "translation"."""
 
     def __init__(self, folder: Path, *, file: str, src: str = "src", tgt: str = "tgt"):
         self.folder = folder
@@ -19,7 +19,7 @@ class Jsonl:
         self.tgt = tgt
 
     def files(self) -> dict[str, Path]:
-        """Give the one path."""
+        """The path of the file."""
         return {"file": existing(self.folder, self.file, "file")}
 
     def rows(self) -> Iterator[Pair | Fault]:
@@ -27,46 +27,45 @@ class Jsonl:
         for number, line in enumerate(read_lines(self.files()["file"], self.file), start=1):
             yield line if isinstance(line, Fault) else self._row(line, f"{self.file}:{number}")
 
-    def _row(self, line: str, place: str) -> Pair | Fault:
+    def _row(self, line: str, location: str) -> Pair | Fault:
         try:
-            found = json.loads(line)
-            table = _table(found)
-            return Pair(_string(table, self.src), _string(table, self.tgt), place)
+            table = _table(json.loads(line))
+            return Pair(_string(table, self.src), _string(table, self.tgt), location)
         except json.JSONDecodeError as error:
-            return Fault(place, f"is not JSON: {error.msg} at column {error.colno}; write one object a line")
+            return Fault(location, f"is not JSON: {error.msg} at column {error.colno}; write one object per line")
         except RecursionError:
-            return Fault(place, "is JSON nested too deep; write one flat object a line")
+            return Fault(location, "is JSON nested too deeply; write one flat object per line")
         except ValueError as error:
-            return Fault(place, str(error))
+            return Fault(location, str(error))
 
 
-def _table(found: object) -> dict[str, object]:
-    if not isinstance(found, dict):
-        raise ValueError(f"holds a JSON {type(found).__name__}, not an object; write {{...}} on each line")
-    inner = found.get("translation")
-    return inner if isinstance(inner, dict) else found
+def _table(value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a JSON object, got {type(value).__name__}; write {{...}} on each line")
+    inner = value.get("translation")
+    return inner if isinstance(inner, dict) else value
 
 
 def _string(table: dict[str, object], key: str) -> str:
-    """Give the text under a key; a ValueError says why it cannot be one line of UTF-8."""
+    """The string under a key. ValueError if it is missing or cannot be one line of UTF-8."""
     if key not in table:
         raise ValueError(f"has no key {key!r}; {_keys(table)}; set 'src' and 'tgt' to two of the keys")
     text = table[key]
     if not isinstance(text, str):
-        raise ValueError(f"the value of {key!r} is not a string but {type(text).__name__}; make it a string")
-    for character, what in (("\n", "a newline"), ("\0", "a NUL character")):
+        raise ValueError(f"the value of {key!r} must be a string, got {type(text).__name__}")
+    for character, name in (("\n", "a newline"), ("\0", "a NUL character")):
         if character in text:
-            raise ValueError(f"{key!r} holds {what} at offset {text.index(character)}; take it out")
+            raise ValueError(f"{key!r} contains {name} at offset {text.index(character)}; remove it")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        half = f"{text[error.start]!r} at offset {error.start}"
-        raise ValueError(f"{key!r} holds half a surrogate pair, {half}; write the whole pair") from error
+        surrogate = f"{text[error.start]!r} at offset {error.start}"
+        raise ValueError(f"{key!r} contains an unpaired surrogate, {surrogate}; write the whole pair") from error
     return text
 
 
 def _keys(table: dict[str, object]) -> str:
     if not table:
         return "the object is empty"
-    names = ", ".join(repr(name) for name in list(table)[:_KEYS_SHOWN])
-    return f"its keys are {names}" + (", ..." if len(table) > _KEYS_SHOWN else "")
+    names = ", ".join(repr(name) for name in list(table)[:_KEYS_LISTED])
+    return f"its keys are {names}" + (", ..." if len(table) > _KEYS_LISTED else "")

@@ -1,4 +1,4 @@
-"""One file, one text a line with its label before it (TREC, fastText)."""
+"""One file with one labeled text per line, label first (TREC, fastText)."""
 
 import re
 from collections.abc import Iterator
@@ -6,35 +6,35 @@ from pathlib import Path
 
 from saccade.data.sources.rows import Fault, Pair, existing, read_lines
 
-_FASTTEXT = "__label__"
+_FASTTEXT_PREFIX = "__label__"
 
 
 class LabeledLines:
-    """`LABEL text …` a line; a label ends at the first space or tab. The `__label__` of fastText is taken off."""
+    """Lines `LABEL text`. The label ends at the first space or tab; the prefix `__label__` of fastText is removed."""
 
     def __init__(self, folder: Path, *, file: str):
         self.folder = folder
         self.file = file
 
     def files(self) -> dict[str, Path]:
-        """Give the one path."""
+        """The path of the file."""
         return {"file": existing(self.folder, self.file, "file")}
 
     def rows(self) -> Iterator[Pair | Fault]:
-        """Part each line into its text, the source, and its label, the target."""
+        """Split each line into its text (the source) and its label (the target)."""
         for number, line in enumerate(read_lines(self.files()["file"], self.file), start=1):
             yield line if isinstance(line, Fault) else _row(line, f"{self.file}:{number}")
 
 
-def _row(line: str, place: str) -> Pair | Fault:
+def _row(line: str, location: str) -> Pair | Fault:
     first = re.split("[ \t]", line, maxsplit=1)[0]
-    label, text = first.removeprefix(_FASTTEXT), line[len(first) :].strip(" \t")
+    label, text = first.removeprefix(_FASTTEXT_PREFIX), line[len(first) :].strip(" \t")
     if not line.strip():
-        return Fault(place, "the line is empty; write a label and a text, or take it out")
+        return Fault(location, "the line is empty; write a label and a text, or delete the line")
     if not label:
-        return Fault(place, "has no label; begin the line with it, and part it from the text by a space")
+        return Fault(location, "has no label; start the line with a label and a space")
     if not text.strip():
-        return Fault(place, "has no text after its label; write one, or take the line out")
-    if first.startswith(_FASTTEXT) and text.startswith(_FASTTEXT):
-        return Fault(place, "has more than one label; keep one")
-    return Pair(text, label, place)
+        return Fault(location, "has no text after its label; add one, or delete the line")
+    if first.startswith(_FASTTEXT_PREFIX) and text.startswith(_FASTTEXT_PREFIX):
+        return Fault(location, "has more than one label; keep only one")
+    return Pair(text, label, location)

@@ -1,4 +1,4 @@
-"""No text at all: what an optional part of the data is until a recipe names it."""
+"""No data: the default of an optional split."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,18 +1,18 @@
-"""Two files, one sentence a line, line n of one the translation of line n of the other (Moses, OPUS)."""
+"""Two files with one sentence per line; line n of one is the translation of line n of the other (Moses, OPUS)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from saccade.data.links import inside, parse
+from saccade.data.links import check_range, parse
 from saccade.data.sources.rows import Fault, Pair, existing, read_lines
 from saccade.errors import DataError
 
 
 class Pairs:
-    """`src` and `tgt` name two text files of equal length, plain or .gz. `links`, if given, names a third one with the
-    word alignment of each pair, such as `0-0 1-2` (source-target, from 0)."""
+    """`src` and `tgt` are text files with the same number of lines, plain or .gz. The optional third file `links` has
+    the word alignment of each pair, such as `0-0 1-2` (source-target, counted from 0)."""
 
     def __init__(self, folder: Path, *, src: str, tgt: str, links: str = ""):
         self.folder = folder
@@ -21,16 +21,16 @@ class Pairs:
         self.links = links
 
     def files(self) -> dict[str, Path]:
-        """Give the two or three paths."""
-        named = {"src": self.src, "tgt": self.tgt} | ({"links": self.links} if self.links else {})
-        return {option: existing(self.folder, name, option) for option, name in named.items()}
+        """The paths of the two or three files, by option."""
+        names = {"src": self.src, "tgt": self.tgt} | ({"links": self.links} if self.links else {})
+        return {option: existing(self.folder, name, option) for option, name in names.items()}
 
     def rows(self) -> Iterator[Pair | Fault]:
-        """Walk the files in step; a row is one Fault even if all of it is bad."""
+        """Read the files in parallel. A row with several problems is one Fault."""
         return self._linked(self._pairs()) if self.links else self._pairs()
 
     def _linked(self, pairs: Iterator[Pair | Fault]) -> Iterator[Pair | Fault]:
-        """The pairs with their links; pairs or links left over are a Fault."""
+        """The pairs with their links. If one file has more lines than the other, the surplus lines are a Fault."""
         lines = read_lines(self.files()["links"], self.links)
         number = 0
         for number, pair in enumerate(pairs, start=1):
@@ -57,31 +57,31 @@ class Pairs:
             elif source is None:
                 yield _unpaired(self.tgt, number, targets, self.src)
             else:
-                yield _joined(source, target, f"{self.src}:{number}")
+                yield _pair(source, target, f"{self.src}:{number}")
 
 
-def _joined(source: str | Fault, target: str | Fault, place: str) -> Pair | Fault:
+def _pair(source: str | Fault, target: str | Fault, location: str) -> Pair | Fault:
     if isinstance(source, Fault) and isinstance(target, Fault):
         return Fault(source.location, f"{source.reason}; also {target}")
     if isinstance(source, Fault):
         return source
     if isinstance(target, Fault):
         return target
-    return Pair(source, target, place)
+    return Pair(source, target, location)
 
 
-def _with_links(pair: Pair, line: str, place: str) -> Pair | Fault:
+def _with_links(pair: Pair, line: str, location: str) -> Pair | Fault:
     try:
-        links = parse(line, place)
-        inside(links.possible, len(pair.source.split()), len(pair.target.split()), place)
+        links = parse(line, location)
+        check_range(links.possible, len(pair.source.split()), len(pair.target.split()), location)
     except DataError as error:
-        return Fault(place, str(error).removeprefix(f"{place}: "))
+        return Fault(location, str(error).removeprefix(f"{location}: "))
     return replace(pair, links=links)
 
 
 def _unpaired(longer: str, number: int, rest: Iterator[object], shorter: str) -> Fault:
-    """Read the longer file to its end, so that the message can give both counts."""
+    """The Fault of the surplus lines of the longer file, which is read to its end for the message."""
     total = number + sum(1 for _ in rest)
     counts = f"{shorter} has {number - 1} lines but {longer} has {total}"
-    reason = f"has no partner: {counts}; see from which line they are out of step"
+    reason = f"has no counterpart: {counts}; find the line from which the files are misaligned"
     return Fault(f"{longer}:{number}", reason, total - number + 1)

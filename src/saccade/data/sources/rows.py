@@ -1,4 +1,4 @@
-"""What every source gives (a Pair or a Fault for each row), and the one reader of text lines beneath them."""
+"""The row types that sources yield, and the reader of text lines that all text sources use."""
 
 import difflib
 import gzip
@@ -17,16 +17,16 @@ from saccade.data.links import Gold
 from saccade.errors import DataError
 
 MAX_LINE_CHARACTERS = 100_000
-MAX_LINE_BYTES = 4 * MAX_LINE_CHARACTERS  # UTF-8 needs at most four bytes a character
+MAX_LINE_BYTES = 4 * MAX_LINE_CHARACTERS  # a character has at most four bytes in UTF-8
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
-_TOO_LONG = f"the line has more than {MAX_LINE_CHARACTERS:,} characters; split it or take it out"
+_TOO_LONG = f"the line has more than {MAX_LINE_CHARACTERS:,} characters; split or delete it"
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One sentence and its translation; `place` is where it was read, such as "train.en:17". `links` say which of their
-    words belong together, where someone has said so."""
+    """A sentence and its translation. `location` is its file and line, such as "train.en:17"; `links` is its word
+    alignment, if the data has one."""
 
     source: str
     target: str
@@ -36,7 +36,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """A sentence as words, with a label for each ("" = none)."""
+    """A sentence as words, with a label for each word ("" = none)."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -45,8 +45,8 @@ class Tagged:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frames:
-    """A series of numbers [T F] with a label for each frame ("" = none) or one for all of it. `group` is whose it is:
-    a group must not stand in two splits."""
+    """A numeric series [T F] with a label for each frame ("" = none), or one label for the whole series. A `group`,
+    such as all series of one person, must not be in two splits."""
 
     source: np.ndarray
     target: tuple[str, ...] | str
@@ -59,7 +59,7 @@ Row = Pair | Tagged | Frames
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Rows that cannot be used: where ("file:line") they begin, why with what to do about it, and how many."""
+    """Unusable rows: the location ("file:line") of the first one, the reason with what to do, and their number."""
 
     location: str
     reason: str
@@ -70,28 +70,28 @@ class Fault:
 
 
 class Source(Protocol):
-    """Parallel text. Keyword-only constructor parameters are the options a user may set."""
+    """A source of rows. The keyword-only constructor parameters are its options in the config."""
 
     def files(self) -> dict[str, Path]:
-        """Give the path of each file under the option that named it; none if rows are generated."""
+        """The path of each file, by the option that names it; empty if the rows are generated."""
         ...
 
     def rows(self) -> Iterator[Row | Fault]:
-        """Give every row, in the order of the file, without holding the file in memory."""
+        """All rows in the order of the file, without loading the file into memory."""
         ...
 
 
 def existing(folder: Path, name: str, option: str) -> Path:
-    """Give `folder / name`, or say which option asked for a file that is not there."""
+    """`folder / name`; DataError with the option if there is no such file."""
     path = folder / name
     if path.is_dir():
         raise DataError(f"{path.absolute()}: is a folder, but '{option}' must name a file")
     if not path.exists():
-        raise DataError(f"{path.absolute()}: no such file (asked for by '{option}'){_nearest(path)}")
+        raise DataError(f"{path.absolute()}: no such file (option '{option}'){_hint(path)}")
     return path
 
 
-def _nearest(path: Path) -> str:
+def _hint(path: Path) -> str:
     if not path.parent.is_dir():
         return f"; the folder {path.parent.absolute()} does not exist either"
     names = sorted(other.name for other in path.parent.iterdir() if other.is_file())
@@ -100,60 +100,60 @@ def _nearest(path: Path) -> str:
 
 
 def read_lines(path: Path, name: str) -> Iterator[str | Fault]:
-    """Give the text of each line of a plain or .gz file, or the Fault that makes it unusable.
+    """The text of each line of a plain or .gz file, or a Fault if the line is unusable.
 
-    A line ends at "\\n" only: ending it at U+2028 or U+0085 too would shift one side of a corpus.
+    Only "\\n" ends a line: splitting at U+2028 or U+0085 as well would misalign the two sides of a corpus.
     """
-    with _opened(path, name) as stream:
+    with _open_text(path, name) as stream:
         for number in count(1):
-            place = f"{name}:{number}"
+            location = f"{name}:{number}"
             try:
-                raw, whole = _next_line(stream)
+                raw, complete = _next_line(stream)
             except (EOFError, OSError, zlib.error) as error:
-                raise DataError(f"{place}: the file is damaged here ({error}); fetch it again") from error
+                raise DataError(f"{location}: the file is damaged from here on ({error}); download it again") from error
             if not raw:
                 return
-            yield _text(raw, place, number == 1) if whole else Fault(place, _TOO_LONG)
+            yield _text(raw, location, number == 1) if complete else Fault(location, _TOO_LONG)
 
 
 @contextmanager
-def _opened(path: Path, name: str) -> Iterator[BufferedIOBase]:
+def _open_text(path: Path, name: str) -> Iterator[BufferedIOBase]:
     try:
         raw = path.open("rb")
     except OSError as error:
         raise DataError(f"{path.absolute()}: cannot be opened ({error.strerror})") from error
     with raw:
-        packed = raw.peek(2)[:2] == GZIP_MAGIC
-        if packed and path.suffix != ".gz":
-            raise DataError(f"{name}:1: holds gzip data; rename it to end in .gz, or unpack it")
+        is_gzip = raw.peek(2)[:2] == GZIP_MAGIC
+        if is_gzip and path.suffix != ".gz":
+            raise DataError(f"{name}:1: contains gzip data; rename it to end in .gz, or decompress it")
         if path.suffix != ".gz":
             yield raw
-        elif packed:
+        elif is_gzip:
             with gzip.GzipFile(fileobj=raw) as unpacked:
                 yield unpacked
         else:
-            raise DataError(f"{name}:1: is not gzip data; pack it with gzip, or drop .gz from its name")
+            raise DataError(f"{name}:1: is not gzip data; compress it, or remove .gz from its name")
 
 
 def _next_line(stream: BufferedIOBase) -> tuple[bytes, bool]:
-    """Give the next line and True, or the start of a line too long to hold and False; b"" at the end."""
+    """The next line and True; or the start of a line that is too long, and False. b"" at the end of the file."""
     raw = part = stream.readline(MAX_LINE_BYTES + 1)
-    whole = len(raw) <= MAX_LINE_BYTES or raw.endswith(b"\n")
-    while not whole and part and not part.endswith(b"\n"):
+    complete = len(raw) <= MAX_LINE_BYTES or raw.endswith(b"\n")
+    while not complete and part and not part.endswith(b"\n"):
         part = stream.readline(MAX_LINE_BYTES)
-    return raw, whole
+    return raw, complete
 
 
-def _text(raw: bytes, place: str, first: bool) -> str | Fault:
+def _text(raw: bytes, location: str, first: bool) -> str | Fault:
     if first and raw.startswith(BYTE_ORDER_MARK):
-        return Fault(place, "the file starts with a byte order mark; save it as UTF-8 without BOM")
+        return Fault(location, "the file starts with a byte order mark; save it as UTF-8 without BOM")
     if raw.endswith(b"\r\n"):
-        return Fault(place, "the line ends in CRLF; convert the file to LF (dos2unix)")
+        return Fault(location, "the line ends in CRLF; convert the file to LF (dos2unix)")
     if (nul := raw.find(b"\0")) >= 0:
-        return Fault(place, f"NUL byte at offset {nul} of the line; remove it, or convert UTF-16 to UTF-8")
+        return Fault(location, f"NUL byte at offset {nul} of the line; remove it, or convert UTF-16 to UTF-8")
     try:
         text = raw.removesuffix(b"\n").decode()
     except UnicodeDecodeError as error:
-        found = f"byte 0x{raw[error.start]:02x} at offset {error.start} of the line is not UTF-8"
-        return Fault(place, f"{found}; convert the file to UTF-8 (iconv)")
-    return text if len(text) <= MAX_LINE_CHARACTERS else Fault(place, _TOO_LONG)
+        byte = f"byte 0x{raw[error.start]:02x} at offset {error.start} of the line"
+        return Fault(location, f"{byte} is not UTF-8; convert the file to UTF-8 (iconv)")
+    return text if len(text) <= MAX_LINE_CHARACTERS else Fault(location, _TOO_LONG)

@@ -1,18 +1,27 @@
-"""Mixers: how places exchange what they know.
-
-`start(memory | None, rows) → state`; `(x, places, state) → (y, state)`. The whole pass is one long step from a
-fresh state, so there is one path.
-"""
+"""Mixers: layers in which positions exchange information, such as attention. (x, places, state) → (y, state)."""
 
 from collections.abc import Callable
-from typing import Annotated
-
-from torch import nn
+from typing import Annotated, Any, Protocol
 
 from saccade.config import Slot
 from saccade.parts.mixers.attention import MultiHead
 from saccade.parts.mixers.unprojected import Unprojected
+from saccade.places import Memory, Places
+from saccade.shapes import States
 
-MIXERS: dict[str, Callable[..., nn.Module]] = {"multi_head": MultiHead, "unprojected": Unprojected}
 
-MixerSlot = Annotated[Callable[..., nn.Module], Slot(MIXERS)]
+class Mixer(Protocol):
+    """The contract of a mixer.
+
+    `start(memory, rows)` returns the state before the first position: with a memory the mixer attends to the memory,
+    with None to `x` itself. A call processes any number of further positions. A whole sequence is one call with a fresh
+    state, so training and step-by-step decoding run the same code.
+    """
+
+    def start(self, memory: Memory | None, rows: int) -> Any: ...
+    def __call__(self, x: States, places: Places, state: Any) -> tuple[States, Any]: ...
+
+
+MIXERS: dict[str, Callable[..., Mixer]] = {"multi_head": MultiHead, "unprojected": Unprojected}
+
+MixerSlot = Annotated[Callable[..., Mixer], Slot(MIXERS)]

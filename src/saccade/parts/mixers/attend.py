@@ -1,4 +1,4 @@
-"""Looking: what every attention does with its queries, keys and values, whatever it made them of."""
+"""What all attention modules share: from prepared queries, keys and values to the attention output."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,13 +19,13 @@ Values = Float[Tensor, "B H S K"]
 
 @dataclass(frozen=True)
 class KeyValueCache:
-    """Keys and values so far. It grows with us, so it needs no places."""
+    """The keys and values of all positions so far. They are contiguous and unpadded, so no Places are stored."""
 
     key: Keys
     value: Values
 
     def extended(self, key: Keys, value: Values) -> "KeyValueCache":
-        """With what has just come; the first to come is all there is, and is not copied."""
+        """The cache with new positions appended. An empty cache is replaced without a copy."""
         if self.key.shape[2] == 0:
             return KeyValueCache(key, value)
         return KeyValueCache(torch.cat([self.key, key], 2), torch.cat([self.value, value], 2))
@@ -33,7 +33,7 @@ class KeyValueCache:
 
 @dataclass(frozen=True)
 class MemoryKeys:
-    """Keys and values of a memory, prepared once."""
+    """The keys and values of a memory, computed once per sentence."""
 
     key: Keys
     value: Values
@@ -41,7 +41,7 @@ class MemoryKeys:
 
 
 class AttentionPart(Protocol):
-    """What looking needs of an attention."""
+    """What `attend` needs of an attention module."""
 
     score: Score
     normalizer: Normalizer
@@ -54,10 +54,10 @@ class AttentionPart(Protocol):
 
 
 def attend(part: AttentionPart, query: Prepared, key: Tensor, value: Tensor, queries: Places, keys: Places) -> Heads:
-    """normalizer(score(query, key)) · value. A dot score with softmax runs on torch's fused kernel, unless weights are
-    captured or attention dropout is drawn: then the same sum is computed explicitly."""
-    drops = part.training and part.dropout.threshold > 0
-    if part.score.dot and part.normalizer.is_softmax and not drops and not part.has_listener("weights"):
+    """normalizer(score(query, key)) @ value. With a dot-product score and softmax it runs on torch's fused kernel,
+    unless weights are captured or attention dropout is active: then the weights are computed explicitly."""
+    uses_dropout = part.training and part.dropout.threshold > 0
+    if part.score.dot and part.normalizer.is_softmax and not uses_dropout and not part.has_listener("weights"):
         return _fused(part, query, key, value, queries, keys)
     weights = part.normalizer(part.score.join(query, key), attention_mask(queries, keys, part.causal), queries)
     part.note("weights", weights, queries)
@@ -65,19 +65,20 @@ def attend(part: AttentionPart, query: Prepared, key: Tensor, value: Tensor, que
 
 
 def _fused(part: AttentionPart, query: Prepared, key: Tensor, value: Tensor, queries: Places, keys: Places) -> Heads:
-    # the kernel's own causal mask is aligned top-left: right for a whole pass only, and there it also
-    # keeps right padding out of every real row
-    whole = part.causal and keys is queries and query.shape[2] > 1
-    keep = None if whole else attention_mask(queries, keys, part.causal)
-    return F.scaled_dot_product_attention(query, key, value, keep, is_causal=whole, scale=1.0)
+    # The kernel's own causal mask aligns the first query with the first key, so it is correct only for a whole sequence
+    # (no cache). There it also hides right padding from every position that is not padding.
+    is_causal = part.causal and keys is queries and query.shape[2] > 1
+    mask = None if is_causal else attention_mask(queries, keys, part.causal)
+    return F.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal, scale=1.0)
 
 
 def cross_attend(part: AttentionPart, query: Prepared, queries: Places, memory: MemoryKeys) -> Heads:
-    """The hypotheses of a sentence are more queries of its one row: a memory is never copied for a beam."""
+    """Attention to a memory with one row per sentence. The hypotheses of a beam become further queries of their
+    sentence's row, so the memory is never copied."""
     sentences, steps = memory.key.shape[0], query.shape[2]
     beam = query.shape[0] // sentences
     if beam == 1:
         return attend(part, query, memory.key, memory.value, queries, memory.places)
     folded = query.unflatten(0, (sentences, beam)).transpose(1, 2).flatten(2, 3)
-    found = attend(part, folded, memory.key, memory.value, queries, memory.places)
-    return found.unflatten(2, (beam, steps)).transpose(1, 2).flatten(0, 1)
+    heads = attend(part, folded, memory.key, memory.value, queries, memory.places)
+    return heads.unflatten(2, (beam, steps)).transpose(1, 2).flatten(0, 1)

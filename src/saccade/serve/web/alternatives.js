@@ -1,44 +1,46 @@
-// The ways to say a sentence, each with its score. A click puts one into the translation.
-import { wordsOf } from "./sheet.js";
+// The alternative translations of a sentence, each with its score. A click puts one into the translation.
+import { wordsOf } from "./text_view.js";
 import { make } from "./view/dom.js";
 
 export class Alternatives {
   #buttons = [];
 
-  // `put(rank)`: one was clicked.
-  constructor(element, put) { Object.assign(this, { element, put }); }
+  // `onSelect(rank)`: the user clicked the alternative of this rank.
+  constructor(element, onSelect) { Object.assign(this, { element, onSelect }); }
 
-  show({ ways, rank }, language) {
-    this.element.hidden = ways.length < 2;
-    this.#buttons = ways.map((_, each) => {
-      const button = make("button", { type: "button", className: "way" });
-      button.addEventListener("click", () => this.put(each));
+  // `outputs` are all outputs of the sentence, best first; `rank` is the one in the translation.
+  show({ outputs, rank }, language) {
+    this.element.hidden = outputs.length < 2;
+    this.#buttons = outputs.map((_, index) => {
+      const button = make("button", { type: "button", className: "alternative" });
+      button.addEventListener("click", () => this.onSelect(index));
       return button;
     });
     this.element.querySelector("ul").replaceChildren(...this.#buttons.map((button) => make("li", {}, button)));
-    this.mark({ ways, rank }, language);
+    this.update({ outputs, rank }, language);
   }
 
-  // Say which one stands in the translation, and in which words the others differ from it.
-  mark({ ways, rank }, language) {
-    const current = wordsOf(ways[rank]?.text ?? "");
-    this.#buttons.forEach((button, each) => {
-      button.ariaPressed = String(each === rank);
-      const text = make("span", { lang: language, dir: "auto" }, ...differing(wordsOf(ways[each].text), current));
-      button.replaceChildren(text, make("span", { className: "score caption" }, inNumbers(ways[each].score)));
+  // Show which output is in the translation, and emphasize the words in which the others differ from it.
+  update({ outputs, rank }, language) {
+    const current = wordsOf(outputs[rank]?.text ?? "");
+    this.#buttons.forEach((button, index) => {
+      button.ariaPressed = String(index === rank);
+      const words = emphasizeDifferences(wordsOf(outputs[index].text), current);
+      const text = make("span", { lang: language, dir: "auto" }, ...words);
+      button.replaceChildren(text, make("span", { className: "score caption" }, formatScore(outputs[index].score)));
     });
   }
 }
 
-const inNumbers = (score) => score.toFixed(2).replace("-", "−");
+const formatScore = (score) => score.toFixed(2).replace("-", "−");
 
-function differing(words, others) {
-  const shared = sharedWords(words, others);
-  return words.flatMap((word, index) => [shared.has(index) ? word : make("b", {}, word), " "]);
+function emphasizeDifferences(words, others) {
+  const common = longestCommonSubsequence(words, others);
+  return words.flatMap((word, index) => [common.has(index) ? word : make("b", {}, word), " "]);
 }
 
-// The places in `words` of a longest common subsequence with `others`.
-function sharedWords(words, others) {
+// The indices in `words` of a longest common subsequence with `others`.
+function longestCommonSubsequence(words, others) {
   const lengths = Array.from({ length: words.length + 1 }, () => new Uint16Array(others.length + 1));
   for (let i = words.length - 1; i >= 0; i -= 1) {
     for (let j = others.length - 1; j >= 0; j -= 1) {
@@ -47,11 +49,11 @@ function sharedWords(words, others) {
         : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
     }
   }
-  const shared = new Set();
+  const common = new Set();
   for (let i = 0, j = 0; i < words.length && j < others.length;) {
-    if (words[i] === others[j]) { shared.add(i); i += 1; j += 1; }
+    if (words[i] === others[j]) { common.add(i); i += 1; j += 1; }
     else if (lengths[i + 1][j] >= lengths[i][j + 1]) i += 1;
     else j += 1;
   }
-  return shared;
+  return common;
 }

@@ -1,43 +1,44 @@
-// The attention of one sentence's translation, asked for while the panel is open and at no other time.
-import { Latest, BuildError } from "./service.js";
+// The attention weights of one translated sentence. They are requested only while the panel is open.
+import { LatestRequest, ServiceError } from "./service.js";
 import { attentionView } from "./view/attention.js";
 
 export class AttentionPanel {
-  #requests = new Latest();
-  #wish;
+  #requests = new LatestRequest();
+  #pair;
   #viewer;
 
-  // `ask(wish, signal)` gives what the viewer shows; `toggled()`: it was opened or closed.
-  constructor(element, ask, toggled) {
-    Object.assign(this, { element, ask, said: element.querySelector("p"), home: element.querySelector("div") });
-    element.addEventListener("toggle", () => { toggled(); this.#look(); });
+  // `fetchAttention(pair, signal)` returns the viewer's data; `onToggle()`: the user opened or closed the panel.
+  constructor(element, fetchAttention, onToggle) {
+    const [message, viewer] = [element.querySelector("p"), element.querySelector("div")];
+    Object.assign(this, { element, fetchAttention, message, viewerElement: viewer });
+    element.addEventListener("toggle", () => { onToggle(); this.#update(); });
   }
 
-  // Another translation, or none.
-  show(wish) {
-    this.#wish = wish;
-    this.#look();
+  // Show another pair of source text and translation; undefined if there is none.
+  show(pair) {
+    this.#pair = pair;
+    this.#update();
   }
 
-  async #look() {
+  async #update() {
     const signal = this.#requests.begin();
     if (!this.element.open) return;
-    if (!this.#wish) return this.#say("Translate something to see it.");
+    if (!this.#pair) return this.#showMessage("Translate something to see its attention.");
     try {
-      const data = await this.ask(this.#wish, signal);
-      this.#say("");
+      const data = await this.fetchAttention(this.#pair, signal);
+      this.#showMessage("");
       if (this.#viewer) this.#viewer.show(data);
-      else this.#viewer = attentionView(this.home, data, { address: false });
+      else this.#viewer = attentionView(this.viewerElement, data, { address: false });
     } catch (error) {
       if (signal.aborted) return;
-      if (!(error instanceof BuildError)) throw error;
-      this.#say(error.message);
+      if (!(error instanceof ServiceError)) throw error;
+      this.#showMessage(error.message);
     }
   }
 
-  #say(text) {
-    this.said.textContent = text;
-    this.said.hidden = !text;
-    this.home.hidden = Boolean(text);
+  #showMessage(text) {
+    this.message.textContent = text;
+    this.message.hidden = !text;
+    this.viewerElement.hidden = Boolean(text);
   }
 }

@@ -1,19 +1,19 @@
-// Text for the clipboard.
+// Copying text to the clipboard.
 import { make } from "./view/dom.js";
 
-// Whether it got there. Over plain HTTP from elsewhere the old way is the only one.
-export async function copied(text) {
+// Copy a text; returns whether it worked. Over plain HTTP (except localhost) only the deprecated `execCommand` works.
+export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    const field = make("textarea", { value: text, className: "only-heard" });
-    const reader = document.activeElement;
+    const field = make("textarea", { value: text, className: "visually-hidden" });
+    const focused = document.activeElement;
     document.body.append(field);
     field.select();
-    const done = document.execCommand("copy");
+    const copied = document.execCommand("copy");
     field.remove();
-    reader.focus();
-    return done;
+    focused.focus();
+    return copied;
   }
 }

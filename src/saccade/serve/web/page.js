@@ -1,262 +1,273 @@
-// The page: what is written on the left is translated on the right while it is being written.
-import { keepInAddress, stateInAddress } from "./address.js";
+// The page: the text on the left is translated on the right while the user types.
 import { Alternatives } from "./alternatives.js";
+import { storeKey, storedKey } from "./api_key.js";
 import { AttentionPanel } from "./attention_panel.js";
-import { copied } from "./clipboard.js";
-import { keepKey, keptKey } from "./key.js";
-import { AUTO, examplesOf, modelsOf, nameOf, reverseOf, settledChoice, sourcesOf, targetsOf } from "./languages.js";
-import { scrollTogether } from "./scrolling.js";
-import { Latest, BuildError, asked, pause } from "./service.js";
+import { copyText } from "./clipboard.js";
+import {
+  AUTO, examplesOf, modelOptions, nameOf, reverseOf, sourceOptions, targetOptions, validSelection,
+} from "./languages.js";
+import { syncScrolling } from "./scrolling.js";
+import { LatestRequest, ServiceError, pause, requestJson } from "./service.js";
 import { SourceField } from "./source_field.js";
-import { tell, tellWaiting } from "./status.js";
-import { Translation } from "./translation.js";
+import { showRetry, showStatus } from "./status.js";
+import { TranslationView } from "./translation_view.js";
+import { readState, writeState } from "./url_state.js";
 import { make } from "./view/dom.js";
 
-const PAUSE = 250; // milliseconds without a key before the text is sent
-const WAYS = 3; // alternatives to ask for
-const SHORT = 300; // characters of a translation that is read out as a whole
+const TYPING_PAUSE = 250; // milliseconds without a keystroke before the text is sent
+const ALTERNATIVES = 3; // requested for each sentence
+const MAX_ANNOUNCED = 300; // characters; screen readers announce a longer translation only by its number of sentences
 
-const part = (id) => document.getElementById(id);
+const byId = (id) => document.getElementById(id);
 
 class Page {
   constructor(models, settings) {
-    Object.assign(this, { models, settings, requests: new Latest(), answer: undefined, chosen: 0, linked: false });
-    this.field = new SourceField(part("text"), part("mirror"), {
-      changed: () => this.changed(),
-      visited: (sentence) => { if (this.answer && sentence !== this.chosen) this.choose(sentence); },
-      pointed: (place) => this.point(0, place),
+    Object.assign(this, { models, settings, requests: new LatestRequest() });
+    Object.assign(this, { response: undefined, selected: 0, textInUrl: false });
+    this.field = new SourceField(byId("text"), byId("mirror"), {
+      onChange: () => this.textChanged(),
+      onSelect: (sentence) => { if (this.response && sentence !== this.selected) this.selectSentence(sentence); },
+      onPoint: (word) => this.highlightLinks(0, word),
     });
-    this.translation = new Translation(part("translation"), {
-      visited: (sentence) => this.choose(sentence),
-      pointed: (place) => this.point(1, place),
+    this.translation = new TranslationView(byId("translation"), {
+      onSelect: (sentence) => this.selectSentence(sentence),
+      onPoint: (word) => this.highlightLinks(1, word),
     });
-    this.alternatives = new Alternatives(part("alternatives"), (rank) => this.put(rank));
-    this.attention = new AttentionPanel(part("attention"), (...wish) => this.lookInside(...wish), () => this.keep());
-    part("key-choice").hidden = !settings.keyRequired;
-    part("key").value = keptKey();
+    this.alternatives = new Alternatives(byId("alternatives"), (rank) => this.showOutput(rank));
+    const fetchAttention = (pair, signal) => this.fetchAttention(pair, signal);
+    this.attention = new AttentionPanel(byId("attention"), fetchAttention, () => this.saveState());
+    byId("key-form").hidden = !settings.keyRequired;
+    byId("key").value = storedKey();
     this.listen();
     this.restore();
   }
 
   listen() {
-    for (const id of ["source", "target", "model"]) part(id).addEventListener("change", () => this.chooseLanguages());
-    part("swap").addEventListener("click", () => this.swap());
-    part("clear").addEventListener("click", () => this.field.clear());
-    part("copy").addEventListener("click", () => this.copy());
-    part("link").addEventListener("click", () => this.link());
-    part("key").addEventListener("input", () => { keepKey(part("key").value); this.changed(); });
-    part("key-choice").addEventListener("submit", (event) => { event.preventDefault(); this.translate(); });
-    part("text").addEventListener("keydown", (event) => this.press(event));
+    for (const id of ["source", "target", "model"]) byId(id).addEventListener("change", () => this.languagesChanged());
+    byId("swap").addEventListener("click", () => this.swap());
+    byId("clear").addEventListener("click", () => this.field.clear());
+    byId("copy").addEventListener("click", () => this.copyTranslation());
+    byId("link").addEventListener("click", () => this.copyLink());
+    byId("key").addEventListener("input", () => { storeKey(byId("key").value); this.textChanged(); });
+    byId("key-form").addEventListener("submit", (event) => { event.preventDefault(); this.translate(); });
+    byId("text").addEventListener("keydown", (event) => this.keyPressed(event));
     window.addEventListener("hashchange", () => this.restore());
-    window.addEventListener("resize", () => this.translation.fit());
-    scrollTogether(part("text").parentElement, part("translation").parentElement);
+    window.addEventListener("resize", () => this.translation.updateTabStop());
+    syncScrolling(byId("text").parentElement, byId("translation").parentElement);
   }
 
-  press(event) {
+  keyPressed(event) {
     if (event.isComposing) return;
     if (event.key === "Escape") this.field.clear();
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.translate();
   }
 
   // ---- Languages ----
-  // As the address says.
+  // Restore the state from the URL.
   restore() {
-    const asked = stateInAddress();
-    this.choice = settledChoice(this.models, asked);
-    this.linked = asked.text !== undefined;
-    if (this.linked) this.field.text = asked.text;
-    part("attention").open = asked.attention === "shown";
+    const state = readState();
+    this.selection = validSelection(this.models, state);
+    this.textInUrl = state.text !== undefined;
+    if (this.textInUrl) this.field.text = state.text;
+    byId("attention").open = state.attention === "shown";
     this.showLanguages();
     this.translate();
   }
 
-  chooseLanguages() {
-    const [source, target, model] = ["source", "target", "model"].map((id) => part(id).value);
-    this.choice = settledChoice(this.models, { source, target, model });
+  languagesChanged() {
+    const [source, target, model] = ["source", "target", "model"].map((id) => byId(id).value);
+    this.selection = validSelection(this.models, { source, target, model });
     this.showLanguages();
-    this.keep();
+    this.saveState();
     this.translate();
   }
 
   showLanguages() {
-    offer(part("source"), sourcesOf(this.models), this.choice.source);
-    offer(part("target"), targetsOf(this.models, this.choice.source), this.choice.target);
-    offer(part("model"), modelsOf(this.models, this.choice), this.choice.model);
-    part("text").lang = this.choice.source === AUTO ? "" : this.choice.source;
-    this.showWayBack();
-    const examples = examplesOf(this.models, this.choice).map((text) => make("li", {}, this.example(text)));
-    part("examples").hidden = !examples.length;
-    part("examples").querySelector("ul").replaceChildren(...examples);
+    setOptions(byId("source"), sourceOptions(this.models), this.selection.source);
+    setOptions(byId("target"), targetOptions(this.models, this.selection.source), this.selection.target);
+    setOptions(byId("model"), modelOptions(this.models, this.selection), this.selection.model);
+    byId("text").lang = this.selection.source === AUTO ? "" : this.selection.source;
+    this.updateSwap();
+    const examples = examplesOf(this.models, this.selection).map((text) => make("li", {}, this.exampleButton(text)));
+    byId("examples").hidden = !examples.length;
+    byId("examples").querySelector("ul").replaceChildren(...examples);
   }
 
-  example(text) {
+  exampleButton(text) {
     const button = make("button", { type: "button", className: "quiet", dir: "auto" }, text);
-    button.addEventListener("click", () => this.write(text));
+    button.addEventListener("click", () => this.setText(text));
     return button;
   }
 
-  // What is translated, or was last where it depends on the text.
-  get pair() { return this.choice.model ? this.choice : this.answer ?? this.choice; }
+  // The language pair. If it depends on the text, that of the last response.
+  get pair() { return this.selection.model ? this.selection : this.response ?? this.selection; }
 
-  showWayBack() {
-    const back = reverseOf(this.models, this.pair);
-    part("swap").hidden = !back;
-    part("arrow").hidden = Boolean(back);
+  updateSwap() {
+    const reverse = reverseOf(this.models, this.pair);
+    byId("swap").hidden = !reverse;
+    byId("arrow").hidden = Boolean(reverse);
   }
 
   swap() {
     const text = this.translation.text;
-    this.choice = reverseOf(this.models, this.pair);
+    this.selection = reverseOf(this.models, this.pair);
     this.showLanguages();
-    this.write(text || this.field.text);
+    this.setText(text || this.field.text);
   }
 
-  write(text) {
+  setText(text) {
     this.field.text = text;
-    this.linked = false;
-    this.keep();
+    this.textInUrl = false;
+    this.saveState();
     this.translate();
   }
 
-  keep() {
-    const text = this.linked ? this.field.text : "";
-    keepInAddress({ ...this.choice, attention: part("attention").open ? "shown" : "", text });
+  saveState() {
+    const text = this.textInUrl ? this.field.text : "";
+    writeState({ ...this.selection, attention: byId("attention").open ? "shown" : "", text });
   }
 
   // ---- Translating ----
-  async changed() {
+  async textChanged() {
     const signal = this.requests.begin();
-    if (this.linked) { this.linked = false; this.keep(); }
-    this.age();
+    if (this.textInUrl) { this.textInUrl = false; this.saveState(); }
+    this.markStale();
     if (!this.field.text.trim()) return this.translate();
-    try { await pause(PAUSE, signal); } catch { return; }
+    try { await pause(TYPING_PAUSE, signal); } catch { return; }
     this.translate();
   }
 
   async translate() {
     const signal = this.requests.begin();
     const { text } = this.field;
-    this.age();
+    this.markStale();
     if (!this.canBeSent(text)) return;
-    part("busy").hidden = false;
+    byId("busy").hidden = false;
     try {
-      this.show(text, await this.ask({ ...this.choice, text, alignments: true }, signal));
+      this.show(text, await this.request({ ...this.selection, text, alignments: true }, signal));
     } catch (error) {
       if (signal.aborted) return;
-      if (!(error instanceof BuildError)) throw error;
-      tell(error.message, { wrong: true });
+      if (!(error instanceof ServiceError)) throw error;
+      this.showError(error.message);
     }
-    part("busy").hidden = true;
+    byId("busy").hidden = true;
   }
 
-  ask(wish, signal) {
-    const alternatives = Math.min(WAYS, this.settings.alternatives);
-    const body = Object.fromEntries(Object.entries({ ...wish, alternatives }).filter(([, value]) => value !== ""));
-    return asked("/v1/translate", { body, key: part("key").value, signal, waiting: tellWaiting });
+  request(fields, signal) {
+    const alternatives = Math.min(ALTERNATIVES, this.settings.alternatives);
+    const body = Object.fromEntries(Object.entries({ ...fields, alternatives }).filter(([, value]) => value !== ""));
+    return requestJson("/v1/translate", { body, key: byId("key").value, signal, onWait: showRetry });
   }
 
+  showError(text) { showStatus(text, { isError: true }); }
+
+  // Whether to send a text. If not, show why.
   canBeSent(text) {
-    const over = [...text].length - this.settings.charLimit;
+    const excess = [...text].length - this.settings.charLimit;
     if (!text.trim()) this.show(text, { target: "", translations: [{ text: "", sentences: [] }] });
-    else if (over > 0) tell(`The text is too long by ${over.toLocaleString("en")} characters.`, { wrong: true });
-    else if (this.settings.keyRequired && !part("key").value) tell("Enter your API key to translate.", { wrong: true });
+    else if (excess > 0) this.showError(`The text is too long by ${excess.toLocaleString("en")} characters.`);
+    else if (this.settings.keyRequired && !byId("key").value) this.showError("Enter your API key to translate.");
     else return true;
     return false;
   }
 
-  // The translation on the page is no longer that of the text.
-  age() {
-    const [length, most] = [[...this.field.text].length, this.settings.charLimit];
-    part("counter").textContent = `${length.toLocaleString("en")} / ${most.toLocaleString("en")}`;
-    part("counter").classList.toggle("wrong", length > most);
-    part("clear").hidden = !length;
-    part("busy").hidden = true;
-    part("translation").classList.toggle("stale", Boolean(this.translation.text));
-    this.answer = undefined;
-    this.point(0);
+  // Mark the translation as not that of the current text.
+  markStale() {
+    const [length, limit] = [[...this.field.text].length, this.settings.charLimit];
+    byId("counter").textContent = `${length.toLocaleString("en")} / ${limit.toLocaleString("en")}`;
+    byId("counter").classList.toggle("error", length > limit);
+    byId("clear").hidden = !length;
+    byId("busy").hidden = true;
+    byId("translation").classList.toggle("stale", Boolean(this.translation.text));
+    this.response = undefined;
+    this.highlightLinks(0);
   }
 
-  show(text, answer) {
-    const [translated] = answer.translations;
-    this.answer = answer;
-    this.field.sheet.show(text, translated.sentences.map(({ source }) => source));
-    this.translation.show(translated, answer.target);
-    part("translation").classList.remove("stale");
-    for (const id of ["copy", "link"]) part(id).hidden = !translated.text;
-    this.showWayBack();
-    this.choose(this.field.sentence);
-    const all = translated.text.length < SHORT;
-    tell(this.found(answer), { aloud: all ? translated.text : `Translated ${translated.sentences.length} sentences.` });
+  show(text, response) {
+    const [translated] = response.translations;
+    this.response = response;
+    this.field.view.show(text, translated.sentences.map(({ source }) => source));
+    this.translation.show(translated, response.target);
+    byId("translation").classList.remove("stale");
+    for (const id of ["copy", "link"]) byId(id).hidden = !translated.text;
+    this.updateSwap();
+    this.selectSentence(this.field.sentence);
+    const isShort = translated.text.length < MAX_ANNOUNCED;
+    const announce = isShort ? translated.text : `Translated ${translated.sentences.length} sentences.`;
+    showStatus(this.detectedText(response), { announce });
   }
 
-  // What was left to the service.
-  found({ detected, source, target, model }) {
-    if (this.choice.model || !model) return "";
-    const [from, into] = [source, target].map((code) => nameOf(this.models, code));
-    return `${from}${detected ? ` (${detected.confidence} % sure)` : ""} into ${into} by ${model}`;
+  // The languages and the model, if the service chose them.
+  detectedText({ detected, source, target, model }) {
+    if (this.selection.model || !model) return "";
+    const [from, to] = [source, target].map((code) => nameOf(this.models, code));
+    return `${from}${detected ? ` (${detected.confidence} % confidence)` : ""} to ${to} with ${model}`;
   }
 
   // ---- One sentence ----
-  choose(sentence) {
-    this.chosen = sentence;
-    this.translation.choose(sentence);
-    if (this.translation.many) this.field.sheet.choose(sentence);
-    this.alternatives.show(this.translation.waysOf(sentence), this.translation.language);
-    this.look();
+  selectSentence(sentence) {
+    this.selected = sentence;
+    this.translation.selectSentence(sentence);
+    if (this.translation.hasSeveralSentences) this.field.view.selectSentence(sentence);
+    this.alternatives.show(this.translation.outputsOf(sentence), this.translation.language);
+    this.updateAttention();
   }
 
-  put(rank) {
-    this.translation.put(this.chosen, rank);
-    this.alternatives.mark(this.translation.waysOf(this.chosen), this.translation.language);
-    this.look();
+  showOutput(rank) {
+    this.translation.showOutput(this.selected, rank);
+    this.alternatives.update(this.translation.outputsOf(this.selected), this.translation.language);
+    this.updateAttention();
   }
 
-  look() {
-    const sentence = this.answer?.translations[0].sentences[this.chosen];
-    this.attention.show(sentence && { text: sentence.source, into: this.translation.wayOf(this.chosen).text });
+  updateAttention() {
+    const sentence = this.response?.translations[0].sentences[this.selected];
+    const output = this.translation.shownOutput(this.selected);
+    this.attention.show(sentence && { text: sentence.source, translation: output.text });
   }
 
-  // The same search for the one sentence gives the same ways to say it.
-  async lookInside({ text, into }, signal) {
-    const { model, source, target } = this.answer;
-    const answer = await this.ask({ model, source, target, text, attention: true }, signal);
-    const [best] = answer.translations[0].sentences;
-    return ([best, ...best.alternatives].find((way) => way.text === into) ?? best).attention;
+  // Request the sentence again with attention. The same search gives the same outputs.
+  async fetchAttention({ text, translation }, signal) {
+    const { model, source, target } = this.response;
+    const response = await this.request({ model, source, target, text, attention: true }, signal);
+    const [best] = response.translations[0].sentences;
+    return ([best, ...best.alternatives].find((output) => output.text === translation) ?? best).attention;
   }
 
-  // A word, and those of the other side that belong to it. Side 0 is the source.
-  point(side, place) {
-    const sheets = [this.field.sheet, this.translation.sheet];
-    for (const sheet of sheets) sheet.rest();
-    if (!place || !this.answer) return;
-    const links = (this.translation.wayOf(place.sentence).links ?? []).filter((link) => link[side] === place.word);
-    sheets[side].light(place.sentence, [place.word], "on");
-    sheets[1 - side].light(place.sentence, links.map((link) => link[1 - side]), "linked");
+  // Highlight a word and the words of the other side that are aligned to it. Side 0 is the source.
+  highlightLinks(side, pointed) {
+    const views = [this.field.view, this.translation.view];
+    for (const view of views) view.clearHighlights();
+    if (!pointed || !this.response) return;
+    const { sentence, word } = pointed;
+    const links = (this.translation.shownOutput(sentence).links ?? []).filter((link) => link[side] === word);
+    views[side].highlight(sentence, [word], "pointed");
+    views[1 - side].highlight(sentence, links.map((link) => link[1 - side]), "linked");
   }
 
-  // ---- Taking it away ----
-  async copy() {
-    tell((await copied(this.translation.text)) ? "Copied." : "This browser does not let the page copy.");
+  // ---- Copying ----
+  async copyTranslation() {
+    showStatus((await copyText(this.translation.text)) ? "Copied." : "The browser does not allow copying.");
   }
 
-  async link() {
-    this.linked = true;
-    this.keep();
-    tell((await copied(location.href)) ? "The link is copied." : "The link stands in the address bar.");
+  async copyLink() {
+    this.textInUrl = true;
+    this.saveState();
+    showStatus((await copyText(location.href)) ? "The link is copied." : "The link is in the address bar.");
   }
 }
 
-function offer(select, options, value) {
-  select.replaceChildren(...options.map(([each, title]) => make("option", { value: each }, title)));
+function setOptions(select, options, value) {
+  select.replaceChildren(...options.map(([option, title]) => make("option", { value: option }, title)));
   select.value = value;
   select.disabled = options.length < 2;
 }
 
 async function start() {
   const { signal } = new AbortController();
-  const facts = ["/v1/models", "/frontend/settings"].map((address) => asked(address, { signal, waiting: tellWaiting }));
-  const [models, settings] = await Promise.all(facts);
-  tell("");
+  const addresses = ["/v1/models", "/frontend/settings"];
+  const requests = addresses.map((address) => requestJson(address, { signal, onWait: showRetry }));
+  const [models, settings] = await Promise.all(requests);
+  showStatus("");
   return new Page(models, settings);
 }
 

@@ -1,16 +1,16 @@
-// Two texts that stand side by side scroll side by side, in proportion, whichever of them is scrolled.
+// Keeps two elements at the same relative scroll position.
 
-const distance = (element) => element.scrollHeight - element.clientHeight;
+const scrollRange = (element) => element.scrollHeight - element.clientHeight;
 
-export function scrollTogether(one, other) {
-  let led; // the one that was not scrolled by its reader
-  const lead = (from, to) => () => {
-    if (led === from) { led = undefined; return; }
-    const place = Math.round((from.scrollTop / distance(from)) * distance(to));
-    if (!distance(from) || Math.abs(place - to.scrollTop) < 1) return;
-    led = to;
-    to.scrollTop = place;
+export function syncScrolling(first, second) {
+  let scrolledByScript; // the element whose next scroll event is not the user's
+  const follow = (from, to) => () => {
+    if (scrolledByScript === from) { scrolledByScript = undefined; return; }
+    const position = Math.round((from.scrollTop / scrollRange(from)) * scrollRange(to));
+    if (!scrollRange(from) || Math.abs(position - to.scrollTop) < 1) return;
+    scrolledByScript = to;
+    to.scrollTop = position;
   };
-  one.addEventListener("scroll", lead(one, other), { passive: true });
-  other.addEventListener("scroll", lead(other, one), { passive: true });
+  first.addEventListener("scroll", follow(first, second), { passive: true });
+  second.addEventListener("scroll", follow(second, first), { passive: true });
 }

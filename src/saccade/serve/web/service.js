@@ -1,59 +1,61 @@
-// Talking to the service. While it is busy or out of reach it is asked again, until someone cancels.
+// Requests to the service. One that the service is too busy for, or that does not reach it, is sent again.
 
-const UNREACHABLE = 5; // seconds until the next try when nobody answers
-const TRIES = 5; // at a busy service; some requests it can never serve
+const UNREACHABLE_RETRY_SECONDS = 5;
+const MAX_BUSY_TRIES = 5; // a busy service can be one that will never accept this request
 
-// What the service says instead of an answer.
-export class BuildError extends Error {}
+// An error response of the service.
+export class ServiceError extends Error {}
 
-// The parsed answer. `waiting(why, seconds)` is told, second by second, that it is going to be asked again.
-export async function asked(address, { body, key, signal, waiting }) {
+// Send a request, with retries, and return the parsed response. While it waits for the next try,
+// `onWait(reason, seconds)` is called every second with the seconds left.
+export async function requestJson(address, { body, key, signal, onWait }) {
   const headers = new Headers(body && { "Content-Type": "application/json" });
   if (key) headers.set("Authorization", `Bearer ${key}`);
   const options = { method: body ? "POST" : "GET", body: body && JSON.stringify(body), headers, signal };
   for (let tries = 1; ; tries += 1) {
-    const { answer, error, again } = await askedOnce(address, options);
+    const { data, error, retryAfter } = await requestOnce(address, options);
     signal.throwIfAborted();
-    if (answer) return answer;
-    if (!again || (error && tries >= TRIES)) throw new BuildError(asSentence(error));
-    const why = error ? "The service is busy" : "The service does not answer";
-    for (let left = again; left > 0; left -= 1) {
-      waiting(why, left);
+    if (data) return data;
+    if (!retryAfter || (error && tries >= MAX_BUSY_TRIES)) throw new ServiceError(asSentence(error));
+    const reason = error ? "The service is busy" : "The service does not answer";
+    for (let left = retryAfter; left > 0; left -= 1) {
+      onWait(reason, left);
       await pause(1000, signal);
     }
   }
 }
 
-async function askedOnce(address, options) {
+// The parsed response as `data`, or the `error` and the seconds after which to try again (0: do not).
+async function requestOnce(address, options) {
   let response, text;
   try {
     response = await fetch(address, options);
     text = await response.text();
   } catch {
-    return { again: UNREACHABLE };
+    return { retryAfter: UNREACHABLE_RETRY_SECONDS };
   }
-  const answer = parsed(text);
-  if (response.ok && answer) return { answer };
+  const data = parseJson(text);
+  if (response.ok && data) return { data };
   const busy = response.status === 429 || response.status === 503;
-  const again = busy ? Number(response.headers.get("Retry-After")) || 1 : 0;
-  return { error: answer?.error ?? `the service answered ${response.status}`, again };
+  const retryAfter = busy ? Number(response.headers.get("Retry-After")) || 1 : 0;
+  return { error: data?.error ?? `the service answered with HTTP status ${response.status}`, retryAfter };
 }
 
-function parsed(text) {
+function parseJson(text) {
   try { return JSON.parse(text); } catch { return undefined; }
 }
 
-// What begins cancels what was begun before, so that a late answer can never take the place of a newer one.
-export class Latest {
-  #running = new AbortController();
+// Beginning a request cancels the one before, so that a late response never replaces a newer one.
+export class LatestRequest {
+  #controller = new AbortController();
 
   begin() {
     this.cancel();
-    this.#running = new AbortController();
-    return this.#running.signal;
+    this.#controller = new AbortController();
+    return this.#controller.signal;
   }
 
-  cancel() { this.#running.abort(); }
+  cancel() { this.#controller.abort(); }
 }
 
 export function pause(milliseconds, signal) {

@@ -1,45 +1,46 @@
-// The text to translate. Behind the field lies the same text as a sheet, which gives it its height and its light.
-import { Sheet } from "./sheet.js";
+// The text field for the source. A copy of its text lies behind it, which sets its height and shows the highlights.
+import { TextView } from "./text_view.js";
 
 export class SourceField {
-  // `changed()`: someone typed; `visited(sentence)`: the caret went there; `pointed(place)`: at a word, or at none.
-  constructor(field, mirror, { changed, visited, pointed }) {
-    Object.assign(this, { field, sheet: new Sheet(mirror) });
+  // `onChange()`: the text changed; `onSelect(sentence)`: the caret moved; `onPoint(word)`: the pointer is on a word,
+  // or on none.
+  constructor(field, mirror, { onChange, onSelect, onPoint }) {
+    Object.assign(this, { field, view: new TextView(mirror) });
     field.addEventListener("input", (event) => {
-      this.sheet.show(this.text);
-      if (!event.isComposing) changed();
+      this.view.show(this.text);
+      if (!event.isComposing) onChange();
     });
-    field.addEventListener("compositionend", changed);
+    field.addEventListener("compositionend", onChange);
     document.addEventListener("selectionchange", () => {
-      if (document.activeElement === field) visited(this.sentence);
+      if (document.activeElement === field) onSelect(this.sentence);
     });
     field.addEventListener("pointermove", (event) => {
-      const place = this.#placeUnder(event);
-      if (place) pointed(place);
+      const word = this.#wordUnder(event);
+      if (word) onPoint(word);
     });
-    field.addEventListener("pointerleave", () => pointed());
-    this.sheet.show(this.text);
+    field.addEventListener("pointerleave", () => onPoint());
+    this.view.show(this.text);
   }
 
   get text() { return this.field.value.toWellFormed(); }
 
   set text(text) {
     this.field.value = text;
-    this.sheet.show(this.text);
+    this.view.show(this.text);
   }
 
-  // The sentence that is being written.
-  get sentence() { return this.sheet.sentenceAt(this.field.selectionStart); }
+  // The sentence with the caret.
+  get sentence() { return this.view.sentenceAt(this.field.selectionStart); }
 
-  // In a way that the browser can undo.
+  // Delete the text so that the browser's undo restores it.
   clear() {
     this.field.focus();
     this.field.select();
     document.execCommand("delete");
   }
 
-  #placeUnder(event) {
-    const below = document.elementsFromPoint(event.clientX, event.clientY);
-    return below.map((element) => this.sheet.placeOf(element)).find(Boolean);
+  #wordUnder(event) {
+    const elements = document.elementsFromPoint(event.clientX, event.clientY);
+    return elements.map((element) => this.view.wordAt(element)).find(Boolean);
   }
 }

@@ -1,16 +1,17 @@
-// What the page says about its work: shown below the translation, and read out.
+// The status line below the translation, and the live region that screen readers announce.
 
-const shown = document.getElementById("status");
-const heard = document.getElementById("aloud");
+const statusLine = document.getElementById("status");
+const liveRegion = document.getElementById("announcement");
 
-export function tell(text, { wrong = false, aloud = text } = {}) {
-  shown.textContent = text;
-  shown.classList.toggle("wrong", wrong);
-  heard.textContent = aloud;
+export function showStatus(text, { isError = false, announce = text } = {}) {
+  statusLine.textContent = text;
+  statusLine.classList.toggle("error", isError);
+  liveRegion.textContent = announce;
 }
 
-// It is counted down for the eye, and read out once.
-export function tellWaiting(why, left) {
-  const text = `${why}, trying again in ${left} s.`;
-  tell(text, { wrong: true, aloud: heard.textContent.startsWith(why) ? heard.textContent : text });
+// Show a countdown. Screen readers announce only its first number.
+export function showRetry(reason, left) {
+  const text = `${reason}, trying again in ${left} s.`;
+  const announced = liveRegion.textContent;
+  showStatus(text, { isError: true, announce: announced.startsWith(reason) ? announced : text });
 }

@@ -1,4 +1,4 @@
-// Building elements. Text of the data enters a page here, and only as text nodes.
+// Creating elements. Text from the data is inserted as text nodes only, never as markup.
 
 export function make(tag, { data = {}, ...properties } = {}, ...children) {
   const element = Object.assign(document.createElement(tag), properties);
@@ -7,18 +7,18 @@ export function make(tag, { data = {}, ...properties } = {}, ...children) {
   return element;
 }
 
-const SVG = "http://www.w3.org/2000/svg";
+const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
 
 export function makeSvg(tag, attributes = {}, ...children) {
-  const element = document.createElementNS(SVG, tag);
+  const element = document.createElementNS(SVG_NAMESPACE, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.append(...children);
   return element;
 }
 
-// White space alone would be an empty place, and a lone surrogate is no text at all.
+// A label with visible text: white space is shown as ␣, and lone surrogates, which are not valid text, are replaced.
 export const readable = (label) => (label.trim() === "" ? "␣" : label.toWellFormed());
-export const isSpecial = (label) => /^<[^<>\s]+>$/.test(label);
+export const isSpecial = (label) => /^<[^<>\s]+>$/.test(label); // such as </s>
 
-// Text in the middle of other text, whose direction does not spread beyond it.
+// The text between the Unicode characters FSI and PDI, so that its direction does not affect the text around it.
 export const isolated = (text) => `\u2068${text.toWellFormed()}\u2069`;

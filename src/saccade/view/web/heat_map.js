@@ -1,51 +1,52 @@
-// The heat map: the table of weights, painted. Its numbers are there for a screen reader even when they are not shown.
-import { weightTable } from "./table.js";
+// The heat map: the table of weights with colored cells. Screen readers read the numbers even when they are hidden.
+import { clamp, enableArrowKeys } from "./arrow_keys.js";
 import { make } from "./dom.js";
-import { clamp, walkable } from "./walking.js";
+import { weightTable } from "./weight_table.js";
 
-const SLANT = (50 * Math.PI) / 180; // of the column heads, as in the style sheet
-const GAP = 2.1;
-const SMALLEST = 20;
-const SMALLEST_WITH_NUMBERS = 34;
-const LARGEST = 52;
+const HEADER_ANGLE = (50 * Math.PI) / 180; // of the column headers, as in the style sheet
+const CELL_GAP = 2.1; // all sizes are in pixels
+const MIN_CELL = 20;
+const MIN_CELL_WITH_NUMBERS = 34;
+const MAX_CELL = 52;
 
 export function heatMap(map, matrix, palette, numbers) {
-  const { table, cells, columnHeads, rowHeads } = weightTable(map, matrix);
+  const { table, cells, columnHeaders, rowHeaders } = weightTable(map, matrix);
   table.role = "grid";
   table.classList.toggle("numbers", numbers);
-  cells.flat().forEach((cell) => dress(cell, matrix[cell.dataset.row][cell.dataset.column], palette));
-  walkable(table, ({ dataset }, down, right) => {
+  cells.flat().forEach((cell) => styleCell(cell, matrix[cell.dataset.row][cell.dataset.column], palette));
+  enableArrowKeys(table, ({ dataset }, down, right) => {
     const row = cells[clamp(Number(dataset.row) + down, cells.length)];
     return row[clamp(Number(dataset.column) + right, row.length)];
   });
   const element = make("div", { className: "heat-map" }, table);
-  let lit = [];
+  let highlighted = [];
 
-  function shine(row, column) {
-    lit.forEach((each) => each.classList.remove("on"));
-    lit = [rowHeads[row], columnHeads[column], cells[row]?.[column]].filter(Boolean);
-    lit.forEach((each) => each.classList.add("on"));
+  function highlight(row, column) {
+    highlighted.forEach((cell) => cell.classList.remove("on"));
+    highlighted = [rowHeaders[row], columnHeaders[column], cells[row]?.[column]].filter(Boolean);
+    highlighted.forEach((cell) => cell.classList.add("on"));
   }
 
-  // Slanted heads need room upwards and to the right; cells share what is left of the screen, within reason.
+  // The slanted headers need space above and to the right; the cells share the rest of the window, within limits.
   function fit() {
-    const widest = (heads) => Math.max(0, ...heads.map((head) => head.firstChild.offsetWidth));
-    const [rise, lean] = [Math.sin, Math.cos].map((part) => widest(columnHeads) * part(SLANT));
+    const widest = (headers) => Math.max(0, ...headers.map((header) => header.firstChild.offsetWidth));
+    const [rise, overhang] = [Math.sin, Math.cos].map((part) => widest(columnHeaders) * part(HEADER_ANGLE));
     const top = element.getBoundingClientRect().top + scrollY + rise + 60;
-    const width = (element.clientWidth - widest(rowHeads) - lean - 24) / columnHeads.length - GAP;
-    const height = (innerHeight - top) / rowHeads.length - GAP;
-    const cell = Math.max(numbers ? SMALLEST_WITH_NUMBERS : SMALLEST, Math.min(width, Math.max(height, 26), LARGEST));
-    const sizes = { rise: rise + 22, lean, cell };
+    const width = (element.clientWidth - widest(rowHeaders) - overhang - 24) / columnHeaders.length - CELL_GAP;
+    const height = (innerHeight - top) / rowHeaders.length - CELL_GAP;
+    const smallest = numbers ? MIN_CELL_WITH_NUMBERS : MIN_CELL;
+    const cell = Math.max(smallest, Math.min(width, Math.max(height, 26), MAX_CELL));
+    const sizes = { "header-rise": rise + 22, "header-overhang": overhang, cell };
     for (const name in sizes) table.style.setProperty(`--${name}`, `${sizes[name]}px`);
   }
 
-  return { element, shine, fit };
+  return { element, highlight, fit };
 }
 
-function dress(cell, weight, { colourOf, inkOn }) {
+function styleCell(cell, weight, { colorOf, textColorOn }) {
   cell.role = "gridcell";
   cell.tabIndex = cell.dataset.row === "0" && cell.dataset.column === "0" ? 0 : -1;
-  cell.style.backgroundColor = colourOf(weight);
-  cell.style.setProperty("--on-cell", inkOn(weight));
-  cell.classList.toggle("void", Number.isNaN(weight));
+  cell.style.backgroundColor = colorOf(weight);
+  cell.style.setProperty("--cell-text", textColorOn(weight));
+  cell.classList.toggle("nan", Number.isNaN(weight));
 }

@@ -1,4 +1,4 @@
-// The offline page is nothing but the viewer, and the data stands in the page itself.
+// The offline attention page: the viewer with the data embedded in the page.
 import { attentionView } from "./attention.js";
 
 attentionView(document.getElementById("view"), JSON.parse(document.getElementById("data").textContent));

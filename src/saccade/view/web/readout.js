@@ -1,25 +1,26 @@
-// One sentence about what is pointed at.
+// One sentence about the word or weight at the pointer.
 import { make, readable } from "./dom.js";
-import { said } from "./weights.js";
+import { formatWeight } from "./weights.js";
 
 const HINT = "Point at a word or a weight, or use the arrow keys.";
-const STRONGEST = 3;
+const WEIGHTS_SHOWN = 3; // the largest weights of a word
 
 const bold = (label) => make("b", {}, make("bdi", {}, readable(label)));
-const figure = (weight) => make("span", { className: "value" }, said(weight, 3));
+const value = (weight) => make("span", { className: "value" }, formatWeight(weight, 3));
 
-// Either index may be missing: a row alone looks at columns, a column alone is looked at by rows.
+// The children of the readout. With a row only: the keys with its largest weights; with a column only: the queries.
 export function readout(map, matrix, row, column) {
   const [rows, columns] = [map.rows.labels, map.columns.labels];
   if (row === undefined && column === undefined) return [HINT];
   if (row === undefined) {
-    return [bold(columns[column]), " is looked at most by ", ...strongest(rows, matrix.map((each) => each[column]))];
+    const weights = matrix.map((rowWeights) => rowWeights[column]);
+    return [bold(columns[column]), " is attended to most by ", ...largest(rows, weights)];
   }
-  if (column === undefined) return [bold(rows[row]), " looks most at ", ...strongest(columns, matrix[row])];
-  return [bold(rows[row]), " looks at ", bold(columns[column]), " ", figure(matrix[row][column])];
+  if (column === undefined) return [bold(rows[row]), " attends most to ", ...largest(columns, matrix[row])];
+  return [bold(rows[row]), " attends to ", bold(columns[column]), " ", value(matrix[row][column])];
 }
 
-function strongest(labels, weights) {
-  const best = [...weights.keys()].sort((one, other) => weights[other] - weights[one]).slice(0, STRONGEST);
-  return best.flatMap((i) => [bold(labels[i]), " ", figure(weights[i]), ", "]).slice(0, -1);
+function largest(labels, weights) {
+  const indices = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, WEIGHTS_SHOWN);
+  return indices.flatMap((i) => [bold(labels[i]), " ", value(weights[i]), ", "]).slice(0, -1);
 }

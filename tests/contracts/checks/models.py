@@ -1,0 +1,104 @@
+"""Contracts of a whole model: shapes, gradients, saved weights, precision, dropout rates."""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from contracts.checks.common import assert_close, assert_differs, perturbed
+from contracts.checks.positions import exceeds_limit
+from contracts.checks.running import ModelInputs, random_inputs, run_model, small_corpus, vocabulary_sizes
+from contracts.variants import B, D, T
+from saccade.data.tokenizers import SPECIAL
+from saccade.models.assemble import Model
+from saccade.places import select
+from saccade.runs.weights import load_weights, write_checkpoint
+from saccade.tasks.losses import next_token
+
+
+def check_shapes(model: Model) -> None:
+    """Every shape annotation holds: in training and evaluation mode, with and without capture, for padded, unpadded
+    and single rows, and for hypotheses that share a memory. The annotations are only checked by this and the next
+    check; the other checks run the same code paths without them."""
+    inputs = random_inputs(model)
+    unpadded = ModelInputs(inputs.source, None, inputs.target, None)
+    for capturing, batch in itertools.product((True, False), (inputs, unpadded, inputs.unpadded_row(1))):
+        run_model(model.train(not capturing), batch, capturing)
+    outputs = run_model(model.eval(), inputs)
+    _, state = model.decoder.step(inputs.target[:, :3], model.decoder.start(outputs.memory, B))
+    for rows in ([0, 0, 1, 1, 2, 2], [1, 0, 2, 2, 5, 4]):
+        tokens = inputs.target[[0, 0, 1, 1, 2, 2], 3:4]
+        hidden, state = model.decoder.step(tokens, select(state, torch.tensor(rows)))
+        assert hidden.shape == (2 * B, 1, D)
+    target_size = vocabulary_sizes(model)[1]
+    states = outputs.memory.states
+    assert (states.shape[0], states.shape[2]) == (B, D)
+    assert outputs.memory.places.keep.shape == outputs.memory.places.at.shape == states.shape[:2]
+    assert outputs.hidden.shape == (B, T, D)
+    log_probs = model.head.log_probs(outputs.hidden)
+    assert log_probs.shape == (B, T, target_size)
+    assert_close(log_probs.exp().sum(-1), torch.ones(B, T), "the sum of the probabilities")
+
+
+def check_gradients_reach_all_weights(model: Model) -> None:
+    """Every weight has a finite gradient that is not zero."""
+    model.train().zero_grad()
+    next_token(model, small_corpus(model).batch(range(4)), 0.1).total.backward()
+    for name, weight in model.named_parameters():
+        assert weight.grad is not None, f"{name} has no gradient"
+        assert weight.grad.isfinite().all(), f"the gradient of {name} is not finite"
+        assert weight.grad.any(), f"the gradient of {name} is zero"
+
+
+def check_save_and_load(make: Callable[[int], Model], folder: Path) -> None:
+    """A model with loaded weights computes exactly what the saved one does. `make(seed)` initializes a model."""
+    saved, loaded = perturbed(make(1)).eval(), make(2).eval()
+    inputs = random_inputs(saved)
+    expected = run_model(saved, inputs)
+    assert_differs(run_model(loaded, inputs).hidden, expected.hidden, "another seed")
+    write_checkpoint(folder / "checkpoint", saved, {}, None)
+    load_weights(loaded, folder / "checkpoint")
+    actual = run_model(loaded, inputs)
+    assert torch.equal(actual.hidden, expected.hidden), "the loaded model computes other hidden states"
+    log_probs = [model.head.log_probs(actual.hidden) for model in (saved, loaded)]
+    assert torch.equal(*log_probs), "the loaded head computes other log-probabilities"
+
+
+def check_training_after_inference(model: Model) -> None:
+    """Encoding a long sentence in inference mode leaves nothing behind that breaks a later backward pass."""
+    generator = torch.Generator().manual_seed(0)
+    source_size = vocabulary_sizes(model)[0]
+    with torch.inference_mode():
+        long = torch.randint(len(SPECIAL), source_size, (1, 600), generator=generator)
+        exceeds_limit(lambda: model.encoder.encode(long, None))
+    try:
+        check_gradients_reach_all_weights(model)
+    except RuntimeError as error:
+        raise AssertionError("a tensor made in inference mode breaks the backward pass") from error
+
+
+def check_double_precision(model: Model) -> None:
+    """A model in double precision gives the same result in double precision: nothing is cast to float on the way."""
+    model.eval()
+    inputs = random_inputs(model)
+    for capturing in (False, True):
+        single = run_model(model.float(), inputs, capturing)
+        double = run_model(model.double(), inputs, capturing)
+        assert double.hidden.dtype == double.memory.states.dtype == torch.float64, "cast to float on the way"
+        keep = inputs.target_keep
+        assert_close(single.hidden[keep].double(), double.hidden[keep], "hidden states in double precision")
+
+
+def check_dropout_rates_are_used(make: Callable[[dict[str, float]], Model], key: str) -> None:
+    """The rate `dropout.<key>` makes training random, and nothing else does; evaluation is never random."""
+    for rate in (0.0, 0.5):
+        model = perturbed(make({key: rate}))
+        inputs = random_inputs(model)
+        model.train()
+        torch.manual_seed(1)
+        first, second = run_model(model, inputs).hidden, run_model(model, inputs).hidden
+        assert torch.equal(first, second) == (rate == 0), f"dropout.{key} = {rate} in training mode"
+        model.eval()
+        first, second = run_model(model, inputs).hidden, run_model(model, inputs).hidden
+        assert torch.equal(first, second), "dropout is active in evaluation mode"

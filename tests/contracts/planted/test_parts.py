@@ -1,0 +1,144 @@
+"""The checks of norms, positions, embeddings, dropout and schedules fail on planted defects."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from contracts.checks.decoding import check_incremental_decoding
+from contracts.checks.dropout import check_dropout
+from contracts.checks.embeddings import check_embedding
+from contracts.checks.masking import check_padding_has_no_effect
+from contracts.checks.models import (
+    check_double_precision,
+    check_dropout_rates_are_used,
+    check_training_after_inference,
+)
+from contracts.checks.pointwise import check_pointwise
+from contracts.checks.positions import check_position
+from contracts.checks.schedules import check_schedule
+from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, on_model, patched
+from contracts.variants import DEFAULT, NO_DROPOUT, B, D, T, V
+from saccade.models.stacked import Stacked
+from saccade.optim.schedules import InverseRoot
+from saccade.parts import Dropout, LayerNorm, Learned, Sinusoidal, TokenEmbedding
+from saccade.places import Places
+
+STEP, EMBED, PLACES_OF = Stacked.step, Sinusoidal.embed, Places.of
+IDS = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
+
+
+def norm_over_the_batch(self: nn.LayerNorm, x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean((0, 1))) * self.weight + self.bias
+
+
+def sinusoid_from_position_0(self: Any, x: torch.Tensor, places: Places) -> torch.Tensor:
+    return EMBED(self, x, replace(places, at=torch.arange(x.shape[1]).expand(x.shape[:2])))
+
+
+def learned_from_position_0(self: Any, x: torch.Tensor, places: Places) -> torch.Tensor:
+    return x + self.table(torch.arange(x.shape[1]))
+
+
+def embed_with_inference_table(self: Any, x: torch.Tensor, places: Places) -> torch.Tensor:
+    """Grows the table in inference mode, too, and multiplies by it, so that the backward pass needs it."""
+    if x.shape[1] > len(self.table):
+        self.table = torch.cat([self.table] * 3)
+    return x * self.table[: x.shape[1]]
+
+
+def step_in_single_precision(self: Any, tokens: Any, state: Any, keep: Any = None) -> Any:
+    hidden, after = STEP(self, tokens, state, keep)
+    return hidden.float(), after
+
+
+def random_mask(self: Dropout, x: torch.Tensor) -> torch.Tensor:
+    return torch.randint(256, x.shape) >= self.threshold
+
+
+def dropout_in_groups_of_eight(self: Dropout, x: torch.Tensor) -> torch.Tensor:
+    if not self.training or not self.threshold:
+        return x
+    keep = random_mask(self, x.flatten()[::8]).repeat_interleave(8)[: x.numel()].view(x.shape)
+    return x * keep * (256 / (256 - self.threshold))
+
+
+def dropout_in_evaluation(self: Dropout, x: torch.Tensor) -> torch.Tensor:
+    return x * random_mask(self, x) * (256 / (256 - self.threshold))
+
+
+def dropout_check() -> None:
+    check_dropout(Dropout, 0.1)
+
+
+def dropout_rate_check() -> None:
+    check_dropout_rates_are_used(lambda rates: DEFAULT.changed(dropout=NO_DROPOUT | rates).fresh(), "attention")
+
+
+STEPS = on_model(check_incremental_decoding)
+
+DEFECTS = [
+    Defect(
+        "a norm over the batch",
+        patched(LayerNorm, "forward", norm_over_the_batch),
+        (on_model(check_padding_has_no_effect), lambda: check_pointwise(LayerNorm(D))),
+    ),
+    Defect(
+        "sinusoidal positions start at 0 in every step",
+        patched(Sinusoidal, "embed", sinusoid_from_position_0),
+        (STEPS, lambda: check_position(Sinusoidal(D))),
+    ),
+    Defect(
+        "learned positions start at 0 in every step",
+        patched(Learned, "embed", learned_from_position_0),
+        (lambda: check_position(Learned(D)),),
+    ),
+    Defect(
+        "the backward pass needs a table made in inference mode",
+        patched(Sinusoidal, "embed", embed_with_inference_table),
+        (on_model(check_training_after_inference),),
+    ),
+    Defect(
+        "Places ignore the start position",
+        patched(Places, "of", lambda like, keep, start=None: PLACES_OF(like, keep)),
+        (lambda: check_embedding(TokenEmbedding(V, D), IDS, V), STEPS),
+    ),
+    Defect(
+        "a decoder that returns single precision",
+        patched(Stacked, "step", step_in_single_precision),
+        (on_model(check_double_precision),),
+    ),
+    Defect(
+        "dropout without rescaling",
+        patched(Dropout, "forward", lambda self, x: x * random_mask(self, x) if self.training else x),
+        (dropout_check,),
+    ),
+    Defect(
+        "dropout rescaled by the rate before rounding",
+        patched(Dropout, "forward", lambda self, x: x * random_mask(self, x) / 0.9 if self.training else x),
+        (dropout_check,),
+    ),
+    Defect("dropout in evaluation mode", patched(Dropout, "forward", dropout_in_evaluation), (dropout_check,)),
+    Defect(
+        "dropout of eight neighboring values at once",
+        patched(Dropout, "forward", dropout_in_groups_of_eight),
+        (dropout_check,),
+    ),
+    Defect(
+        "a dropout rate of the config has no effect",
+        patched(Dropout, "forward", lambda self, x: x),
+        (dropout_rate_check, dropout_check),
+    ),
+    Defect(
+        "a schedule without warmup",
+        patched(InverseRoot, "__call__", lambda self, step: self.rate * min(1.0, math.sqrt(self.warmup / step))),
+        (lambda: check_schedule(InverseRoot(rate=0.003, warmup=10), 0.003, 10, 100),),
+    ),
+]
+
+
+@each(DEFECTS)
+def test_contract_fails_on_planted_defect(defect: Defect, check: Check, monkeypatch: Patch) -> None:
+    assert_check_fails(defect, check, monkeypatch)

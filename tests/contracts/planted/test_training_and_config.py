@@ -1,0 +1,84 @@
+"""The checks of checkpoints, optimizers, wiring and TOML fail on planted defects."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from contracts.checks import config as config_checks
+from contracts.checks.config import check_toml, check_wiring
+from contracts.checks.models import check_save_and_load
+from contracts.checks.optimizers import check_optimizer, check_optimizer_resumes
+from contracts.variants import DEFAULT
+from saccade.parts import LayerNorm
+from saccade.runs import weights
+
+NAMED_TENSORS = weights.named_tensors
+
+
+def named_tensors_without_biases(model: nn.Module) -> Any:
+    tensors, aliases = NAMED_TENSORS(model)
+    return {name: tensor for name, tensor in tensors.items() if not name.endswith("bias")}, aliases
+
+
+def test_contract_fails_on_checkpoint_without_biases(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(weights, "named_tensors", named_tensors_without_biases)
+    with pytest.raises(AssertionError):
+        check_save_and_load(DEFAULT.fresh, tmp_path)
+
+
+def test_contract_fails_on_optimizer_without_biases() -> None:
+    with pytest.raises(AssertionError):
+        check_optimizer(lambda model: torch.optim.AdamW(itertools.islice(model.parameters(), 1)))
+
+
+class AdamWithIntegerState(torch.optim.AdamW):
+    """Its state has an entry that is not a tensor, which a checkpoint cannot hold."""
+
+    def step(self, closure: Any = None) -> Any:
+        result = super().step(closure)
+        for state in self.state.values():
+            state["count"] = 1
+        return result
+
+
+def test_contract_fails_on_optimizer_state_that_is_no_tensor() -> None:
+    with pytest.raises(AssertionError):
+        check_optimizer(lambda model: AdamWithIntegerState(model.parameters()))
+
+
+class AdamWithHiddenCount:
+    """Divides its rate by a count that is not part of its state."""
+
+    def __init__(self, model: nn.Module):
+        self.inner, self.count = torch.optim.AdamW(model.parameters()), 0
+        self.state, self.param_groups, self.zero_grad = self.inner.state, self.inner.param_groups, self.inner.zero_grad
+
+    def step(self) -> None:
+        self.count += 1
+        for group in self.param_groups:
+            group["lr"] /= self.count
+        self.inner.step()
+
+
+def test_contract_fails_on_optimizer_that_does_not_resume() -> None:
+    with pytest.raises(AssertionError):
+        check_optimizer_resumes(AdamWithHiddenCount)
+
+
+class PartWithMisspelledWiring:
+    def __init__(self, dim: int, depht: int = 0) -> None: ...
+
+
+def test_contract_fails_on_wiring_that_no_site_passes() -> None:
+    with pytest.raises(AssertionError):
+        check_wiring(PartWithMisspelledWiring, {"dim", "depth"})
+
+
+def test_contract_fails_on_option_missing_in_toml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config_checks, "to_toml", lambda config: '[slot]\nkind = "layer"\n')
+    with pytest.raises(AssertionError):
+        check_toml({"layer": LayerNorm}, {"kind": "layer", "eps": 0.5})

@@ -1,0 +1,21 @@
+"""Every search satisfies the contract of a search, for several kinds of decoder state."""
+
+from typing import Any
+
+import pytest
+
+from contracts.checks.common import perturbed
+from contracts.checks.searches import check_search
+from contracts.choices import build_choice, every
+from contracts.variants import Variant, named
+from saccade.decode.search import SEARCHES
+
+LABELS = ["default", "recurrent-lstm-after-True", "coverage", "hard-additive", "no-attention-every-step"]
+
+
+@every(SEARCHES)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("variant", [named(label) for label in LABELS], ids=str)
+def test_search_satisfies_constraints_and_scores_like_a_forced_pass(tree: Any, seed: int, variant: Variant) -> None:
+    model = perturbed(variant.fresh(seed), seed)
+    check_search(lambda: build_choice(SEARCHES, tree), model)
