@@ -1,15 +1,15 @@
-"""The statistical aligner of Saccade against eflomal (and fast_align, if it is on the PATH), on the same pairs.
+"""Compare Saccade's statistical aligner with eflomal (and fast_align, if it is on the PATH) on the same pairs.
 
     python benchmarks/alignment.py DIR [--json]
 
-DIR holds tatoeba/fra-eng.zip and align/gold. Two tasks: English-French, learned from Tatoeba and the text of the gold
-pairs, and Romanian-English, learned from the text of 248 gold pairs alone. All systems get the same words in lower
-case, and none sees a gold link; but Saccade's few constants were chosen with an eye on these error rates, while the
-peers run as they come. `forward` links each target word to at most one source word, `backward` the other way round.
-The seconds are those of both directions. eflomal draws samples: its error rates move by about half a point from run to
-run; Saccade and fast_align always say the same.
+DIR contains tatoeba/fra-eng.zip and align/gold. There are two tasks: English-French, trained on Tatoeba and the text of
+the gold pairs, and Romanian-English, trained on the text of 248 gold pairs only. All systems get the same lowercased
+words, and none sees a gold link. However, Saccade's few constants were chosen with these error rates in view, while the
+other systems run with their defaults. `forward` links each target word to at most one source word, `backward` each
+source word to at most one target word. The seconds are for both directions. eflomal is a sampler: its error rates vary
+by about half a point from run to run; Saccade and fast_align are deterministic.
 
-    pip install eflomal==2.0.0        # it is needed only here
+    pip install eflomal==2.0.0        # needed only for this benchmark
 """
 
 import argparse
@@ -33,10 +33,10 @@ import prepare  # pyright: ignore[reportMissingImports]
 
 Words = list[list[str]]
 Pair = tuple[list[str], list[str]]
-Both = tuple[list[Links], list[Links]]  # forward and backward, each as (source word, target word)
-Aligner = Callable[[Words, Words], Both]
+Directions = tuple[list[Links], list[Links]]  # forward and backward links, both as (source word, target word)
+Aligner = Callable[[Words, Words], Directions]
 
-# ── the words, cut as in the recipe ───────────────────────────────────────────────────────────────
+# ── data, tokenized as in the recipe ──────────────────────────────────────────────────────────────
 
 
 def tatoeba(folder: Path) -> list[Pair]:
@@ -56,16 +56,16 @@ def _split(pair: tuple[str, str]) -> Pair:
 # ── the systems ───────────────────────────────────────────────────────────────────────────────────
 
 
-def saccade(sources: Words, targets: Words) -> Both:
+def saccade(sources: Words, targets: Words) -> Directions:
     return statistical.align(sources, targets), [*map(transposed, statistical.align(targets, sources))]
 
 
-def saccade_plain(sources: Words, targets: Words) -> Both:
+def saccade_plain(sources: Words, targets: Words) -> Directions:
     forward = statistical.align(sources, targets, fertility=False)
     return forward, [*map(transposed, statistical.align(targets, sources, fertility=False))]
 
 
-def eflomal(sources: Words, targets: Words) -> Both:
+def eflomal(sources: Words, targets: Words) -> Directions:
     from eflomal import Aligner  # pyright: ignore[reportMissingImports]
 
     with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +75,7 @@ def eflomal(sources: Words, targets: Words) -> Both:
     return forward, backward
 
 
-def fast_align(sources: Words, targets: Words) -> Both:
+def fast_align(sources: Words, targets: Words) -> Directions:
     with tempfile.NamedTemporaryFile("w", encoding="utf-8") as file:
         file.writelines(f"{' '.join(s)} ||| {' '.join(t)}\n" for s, t in zip(sources, targets, strict=True))
         file.flush()
@@ -88,51 +88,54 @@ def fast_align(sources: Words, targets: Words) -> Both:
 
 
 def _read(text: str) -> list[Links]:
-    return [each.possible for each in parse_all(text.rstrip("\n").split("\n"), "the peer's links", base=0)]
+    return [gold.possible for gold in parse_all(text.rstrip("\n").split("\n"), "aligner output", base=0)]
 
 
 def systems() -> dict[str, Aligner]:
-    """Those that are here; what is missing is said in a line."""
-    found: dict[str, Aligner] = {"saccade": saccade, "saccade, no fertility": saccade_plain}
+    """The installed systems. A message on stderr names a missing one."""
+    installed: dict[str, Aligner] = {"saccade": saccade, "saccade, no fertility": saccade_plain}
     try:
-        import eflomal as _there  # pyright: ignore[reportMissingImports]  # noqa: F401
+        import eflomal as _eflomal  # pyright: ignore[reportMissingImports]  # noqa: F401
 
-        found["eflomal"] = eflomal
+        installed["eflomal"] = eflomal
     except ImportError:
-        print("eflomal is not installed, so it is left out: pip install eflomal==2.0.0", file=sys.stderr)
+        print("eflomal is not installed and is skipped; install it with: pip install eflomal==2.0.0", file=sys.stderr)
     if shutil.which("fast_align"):
-        found["fast_align"] = fast_align
-    return found
+        installed["fast_align"] = fast_align
+    return installed
 
 
 # ── the comparison ────────────────────────────────────────────────────────────────────────────────
 
 
 def compare(pairs: Sequence[Pair], gold: Sequence[Gold]) -> dict[str, dict[str, Any]]:
-    """Of each system: the seconds it took, and its scores by direction and symmetrisation on the last pairs."""
+    """For each system: the seconds, and the scores on the gold pairs (the last ones) by direction or symmetrization."""
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     results: dict[str, dict[str, Any]] = {}
     for name, system in systems().items():
         began = time.perf_counter()
-        forward, backward = (found[-len(gold) :] for found in system(sources, targets))
+        forward, backward = (links[-len(gold) :] for links in system(sources, targets))
         seconds = time.perf_counter() - began
-        ways = {"forward": forward, "backward": backward}
-        for rule, joined in SYMMETRIZE.items():
-            ways[rule] = [joined(*both) for both in zip(forward, backward, strict=True)]
-        scores = {way: score_alignments(links, gold).plain() for way, links in ways.items()}
+        alignments = {"forward": forward, "backward": backward}
+        for rule, symmetrize in SYMMETRIZE.items():
+            alignments[rule] = [symmetrize(f, b) for f, b in zip(forward, backward, strict=True)]
+        scores = {name: score_alignments(links, gold).plain() for name, links in alignments.items()}
         results[name] = {"seconds": seconds, "scores": scores}
     return results
 
 
 def show(title: str, results: dict[str, dict[str, Any]]) -> None:
     print(f"\n{title}")
-    print(f"{'':<24}{'':<20}{'AER':>7}{'P':>7}{'R':>7}{'F1':>7}   Saccade − peer, AER points")
+    print(f"{'':<24}{'':<20}{'AER':>7}{'P':>7}{'R':>7}{'F1':>7}   AER: Saccade − this system")
     for name, result in results.items():
         print(f"{name}, {result['seconds']:.0f} s")
-        for way, scores in result["scores"].items():
-            less = results["saccade"]["scores"][way]["aer"] - scores["aer"]
+        for alignment, scores in result["scores"].items():
+            difference = results["saccade"]["scores"][alignment]["aer"] - scores["aer"]
             columns = "".join(f"{scores[key]:7.2f}" for key in ("aer", "precision", "recall", "f1"))
-            print(f"{'':<24}{way:<20}{columns}" + (f"   {less:+.2f}" if not name.startswith("saccade") else ""))
+            print(
+                f"{'':<24}{alignment:<20}{columns}"
+                + (f"   {difference:+.2f}" if not name.startswith("saccade") else "")
+            )
 
 
 def main() -> None:
@@ -141,14 +144,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     texts: dict[str, list[Pair]] = {"enfr": tatoeba(arguments.folder), "roen": []}
-    found = {}
-    for name, more in texts.items():
+    results = {}
+    for name, extra in texts.items():
         pairs, gold = gold_pairs(arguments.folder, name)
-        found[name] = compare([*more, *pairs], gold)
+        results[name] = compare([*extra, *pairs], gold)
         if not arguments.json:
-            show(f"{name}: {len(more) + len(pairs):,} pairs, {len(gold)} of them with gold links", found[name])
+            show(f"{name}: {len(extra) + len(pairs):,} pairs, {len(gold)} of them with gold links", results[name])
     if arguments.json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""What the service bears: micro-batching against one at a time, and ten times the load it can carry.
+"""Benchmark of the service: the gain from micro-batching, and its behavior at ten times its capacity.
 
     python benchmarks/serving.py RUN TEXT [--seconds 60] [--clients 64] [--json]
 
-RUN is a translator (`de-en=RUN` where its languages must be said), TEXT a file of sentences for it, one a line. Servers
-are real `saccade serve` processes on loopback.
+RUN is a translation run (`de-en=RUN` if its languages are unknown), TEXT a file with one source sentence per line. The
+servers are real `saccade serve` processes on loopback.
 
-Micro-batching: 32 clients, each with one request at a time, against a server as it is and one that translates a
-sentence at a time. The two take turns, and medians are given.
+Micro-batching: 32 clients in a closed loop (one request at a time each) against a server with default settings and one
+with a batch size of 1. The two servers take turns; the median of the rounds counts.
 
-Load: requests arrive by the clock at ten times the measured rate, answered or not, from 64 clients that open as many
-connections as they need. Before and after it four clients ask one by one: their latency is what is called normal.
+Overload: an open loop at ten times the measured capacity, from 64 clients that open as many connections as they need.
+The normal latency is that of four clients in a closed loop before the overload.
 Exit code 1 if a claim fails.
 """
 
@@ -34,13 +34,13 @@ from itertools import cycle
 from pathlib import Path
 from typing import IO, NamedTuple
 
-FEW, MANY = 4, 32  # clients that ask one by one: to see latency, to see throughput
-DEADLINE = 10  # seconds; told to the server
+LATENCY_CLIENTS, THROUGHPUT_CLIENTS = 4, 32  # closed-loop clients in the measurements of each
+DEADLINE = 10  # seconds; an option of the server
 OVERLOAD = 10  # times the measured capacity
-RECOVERY = 5  # seconds until latency must be back to normal
-NORMAL = 1.5  # a median up to this times the one before the load is normal
-FLAT = 1.05  # resident memory at the end over that after ten seconds
-CONNECTIONS = 4000  # more than this open at once: the server does not turn clients away quickly enough
+MAX_RECOVERY = 5  # seconds until latency must be normal again
+MAX_NORMAL_LATENCY = 1.5  # times the median latency before the overload
+MAX_MEMORY_GROWTH = 1.05  # resident memory at the end over that after a sixth of the overload
+MAX_CONNECTIONS = 4000  # if more are open at once, the server does not refuse quickly enough
 
 
 # ── the server ────────────────────────────────────────────────────────────────────────────────────
@@ -53,58 +53,58 @@ class Server(NamedTuple):
     port: int
     pid: int
 
-    def resident(self) -> int:
-        """Resident memory in bytes."""
+    def resident_memory(self) -> int:
+        """In bytes."""
         status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found
-        return int(found[1]) * 1024
+        match = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert match
+        return int(match[1]) * 1024
 
 
 @contextmanager
 def serving(run: str, *flags: str) -> Iterator[Server]:
     command = [sys.executable, "-m", "saccade", "serve", run, "--port", "0", "--deadline", str(DEADLINE), *flags]
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stderr=said, stdout=subprocess.DEVNULL)
+    with tempfile.TemporaryFile() as stderr:
+        process = subprocess.Popen(command, stderr=stderr, stdout=subprocess.DEVNULL)
         try:
-            yield Server(*address(process, said), process.pid)
+            yield Server(*address(process, stderr), process.pid)
         finally:
             process.terminate()
             process.wait()
 
 
-def address(process: subprocess.Popen[bytes], said: IO[bytes]) -> tuple[str, int]:
-    """Host and port as soon as the server names them."""
+def address(process: subprocess.Popen[bytes], stderr: IO[bytes]) -> tuple[str, int]:
+    """Wait for the host and port that the server prints."""
     while process.poll() is None:
-        if found := re.search(rb"http://([\w.]+):(\d+)", os.pread(said.fileno(), 10_000, 0)):
-            return found[1].decode(), int(found[2])
+        if match := re.search(rb"http://([\w.]+):(\d+)", os.pread(stderr.fileno(), 10_000, 0)):
+            return match[1].decode(), int(match[2])
         time.sleep(0.1)
-    raise SystemExit(f"the server did not start: {os.pread(said.fileno(), 10_000, 0).decode()}")
+    raise SystemExit(f"the server did not start: {os.pread(stderr.fileno(), 10_000, 0).decode()}")
 
 
 # ── clients ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass
-class Tally:
-    """What was asked and what came back."""
+class Results:
+    """The requests of a measurement and their responses."""
 
-    asked: int = 0
-    unsent: int = 0  # for want of connections
-    answers: Counter[int] = field(default_factory=Counter)  # by status; 0 is a broken connection
-    accepted: list[tuple[float, float]] = field(default_factory=list)  # when asked, seconds until the 200
+    requests: int = 0
+    unsent: int = 0  # because too many connections were open
+    statuses: Counter[int] = field(default_factory=Counter)  # 0 is a broken connection
+    accepted: list[tuple[float, float]] = field(default_factory=list)  # start time and latency of each 200
 
-    def note(self, began: float, status: int) -> None:
-        self.answers[status] += 1
+    def record(self, start: float, status: int) -> None:
+        self.statuses[status] += 1
         if status == 200:
-            self.accepted.append((began, time.perf_counter() - began))
+            self.accepted.append((start, time.perf_counter() - start))
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection with at most one request under way."""
+    """A keep-alive connection with at most one request at a time."""
 
     def __init__(self) -> None:
-        self.answered: Callable[[int], None] | None = None
+        self.on_response: Callable[[int], None] | None = None
         self.received = bytearray()
         self.open = True
 
@@ -112,9 +112,9 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
-    def ask(self, request: bytes, answered: Callable[[int], None]) -> None:
-        """Send a request; `answered` hears its status, 0 if the connection broke."""
-        self.answered = answered
+    def send(self, request: bytes, on_response: Callable[[int], None]) -> None:
+        """Send a request; `on_response` is called with its status, 0 if the connection broke."""
+        self.on_response = on_response
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
@@ -124,33 +124,33 @@ class Connection(asyncio.Protocol):
             return
         head = bytes(self.received[:end]).lower()
         length = head.index(b"content-length:") + 15
-        whole = end + 4 + int(head[length : (head + b"\r").index(b"\r", length)])
-        if len(self.received) >= whole:
+        total = end + 4 + int(head[length : (head + b"\r").index(b"\r", length)])
+        if len(self.received) >= total:
             status = int(head[9:12])
-            del self.received[:whole]
+            del self.received[:total]
             self.open = b"connection: close" not in head
-            self._tell(status)
+            self._report(status)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.open = False
-        self._tell(0)
+        self._report(0)
 
-    def _tell(self, status: int) -> None:
-        answered, self.answered = self.answered, None
-        if answered:
-            answered(status)
+    def _report(self, status: int) -> None:
+        on_response, self.on_response = self.on_response, None
+        if on_response:
+            on_response(status)
 
 
 class Clients:
-    """Clients of one server that share a tally; each keeps the connections it opened."""
+    """Clients of one server with common results; each reuses the connections it opened."""
 
     def __init__(self, server: Server, sentences: list[str], count: int):
         bodies = (json.dumps({"text": sentence}).encode() for sentence in sentences)
         head = f"POST /v1/translate HTTP/1.1\r\nHost: {server.host}:{server.port}\r\nContent-Type: application/json\r\n"
         self.requests = cycle([b"%sContent-Length: %d\r\n\r\n%s" % (head.encode(), len(b), b) for b in bodies])
-        self.server, self.tally, self.connected = server, Tally(), 0
+        self.server, self.results, self.connected = server, Results(), 0
         self.idle: list[list[Connection]] = [[] for _ in range(count)]
-        self.asking: set[asyncio.Task[int]] = set()
+        self.running: set[asyncio.Task[int]] = set()
 
     async def connection(self, client: int) -> Connection:
         while self.idle[client]:
@@ -162,70 +162,70 @@ class Clients:
         loop = asyncio.get_running_loop()
         return (await loop.create_connection(Connection, self.server.host, self.server.port))[1]
 
-    async def ask(self, client: int) -> int:
-        began = time.perf_counter()
-        self.tally.asked += 1
+    async def request(self, client: int) -> int:
+        start = time.perf_counter()
+        self.results.requests += 1
         try:
             connection = await self.connection(client)
         except OSError:
             self.connected -= 1
-            self.tally.note(began, 0)
+            self.results.record(start, 0)
             return 0
-        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        connection.ask(next(self.requests), answer.set_result)
-        status = await answer
+        response: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        connection.send(next(self.requests), response.set_result)
+        status = await response
         self.idle[client].append(connection)
-        self.tally.note(began, status)
+        self.results.record(start, status)
         return status
 
-    async def one_by_one(self, seconds: float) -> None:
-        """Every client asks again as soon as it is answered."""
+    async def closed_loop(self, seconds: float) -> None:
+        """Every client sends its next request when it has the response to the last one."""
         end = time.perf_counter() + seconds
 
-        async def asking(client: int) -> None:
+        async def run_client(client: int) -> None:
             while time.perf_counter() < end:
-                await self.ask(client)
+                await self.request(client)
 
-        await asyncio.gather(*(asking(client) for client in range(len(self.idle))))
+        await asyncio.gather(*(run_client(client) for client in range(len(self.idle))))
 
-    async def by_the_clock(self, rate: float, seconds: float) -> None:
-        """`rate` requests a second, whatever is answered; what is late is made up for."""
-        began, turn = time.perf_counter(), cycle(range(len(self.idle)))
+    async def open_loop(self, rate: float, seconds: float) -> None:
+        """Send `rate` requests per second, whatever the responses; late ones are sent as soon as possible."""
+        start, turn = time.perf_counter(), cycle(range(len(self.idle)))
         sent, total = 0, int(rate * seconds)
         while sent < total:
-            due = min(total, int((time.perf_counter() - began) * rate))
+            due = min(total, int((time.perf_counter() - start) * rate))
             for _ in range(due - sent):
                 self._launch(next(turn))
             sent = due
             await asyncio.sleep(0.002)
 
     def _launch(self, client: int) -> None:
-        if self.connected >= CONNECTIONS:
-            self.tally.unsent += 1
+        if self.connected >= MAX_CONNECTIONS:
+            self.results.unsent += 1
             return
-        task = asyncio.get_running_loop().create_task(self.ask(client))
-        self.asking.add(task)
-        task.add_done_callback(self.asking.discard)
+        task = asyncio.get_running_loop().create_task(self.request(client))
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
 
     async def close(self) -> None:
-        """Wait for what is still to be answered, then hang up."""
-        await asyncio.gather(*self.asking)
-        for connection in (each for idle in self.idle for each in idle):
+        """Wait for the remaining responses, then close the connections."""
+        await asyncio.gather(*self.running)
+        for connection in (connection for idle in self.idle for connection in idle):
             connection.transport.abort()
 
 
-async def closed_loop(server: Server, sentences: list[str], count: int, seconds: float) -> Tally:
+async def closed_loop(server: Server, sentences: list[str], count: int, seconds: float) -> Results:
     clients = Clients(server, sentences, count)
-    await clients.one_by_one(seconds)
+    await clients.closed_loop(seconds)
     await clients.close()
-    return clients.tally
+    return clients.results
 
 
 # ── measuring ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class Claim(NamedTuple):
-    """A sentence, what was seen, and whether it holds."""
+    """A claim, what was measured, and whether the claim holds."""
 
     text: str
     seen: str
@@ -233,125 +233,132 @@ class Claim(NamedTuple):
 
 
 async def throughput(servers: dict[str, Server], sentences: list[str], seconds: float, rounds: int) -> dict[str, float]:
-    """The median of requests a second. All warm up, then they take turns, so that a slow minute hits all alike."""
-    found: dict[str, list[float]] = {name: [] for name in servers}
+    """The median requests per second of each server. After a warm-up the servers take turns, so that a slow minute of
+    the machine affects all of them."""
+    rates: dict[str, list[float]] = {name: [] for name in servers}
     for number in range(rounds + 1):
         for name, server in servers.items():
-            began = time.perf_counter()
-            tally = await closed_loop(server, sentences, MANY, seconds if number else seconds / 4)
+            start = time.perf_counter()
+            results = await closed_loop(server, sentences, THROUGHPUT_CLIENTS, seconds if number else seconds / 4)
             if number:
-                found[name].append(tally.answers[200] / (time.perf_counter() - began))
-    return {name: statistics.median(each) for name, each in found.items()}
+                rates[name].append(results.statuses[200] / (time.perf_counter() - start))
+    return {name: statistics.median(rounds_of_one) for name, rounds_of_one in rates.items()}
 
 
 def batching(run: str, sentences: list[str], seconds: float) -> tuple[float, Claim]:
-    """Requests a second with micro-batches, and the claim that they pay."""
-    with serving(run) as usual, serving(run, "--batch", "1") as single:
-        rates = asyncio.run(throughput({"batched": usual, "single": single}, sentences, seconds, 3))
+    """The requests per second with micro-batches, and the claim about their gain."""
+    with serving(run) as default, serving(run, "--batch", "1") as single:
+        rates = asyncio.run(throughput({"batched": default, "single": single}, sentences, seconds, 3))
     ratio = rates["batched"] / rates["single"]
     seen = f"{rates['batched']:,.1f} against {rates['single']:,.1f} requests/s: {ratio:.2f}"
     return rates["batched"], Claim(
-        "micro-batching gives at least 3 times the requests/s of one at a time", seen, ratio >= 3
+        "micro-batching gives at least 3 times the requests/s of a batch size of 1", seen, ratio >= 3
     )
 
 
 @dataclass
-class Storm:
-    """What was seen before, during and after the load."""
+class OverloadResults:
+    """The measurements before, during and after the overload."""
 
-    before: Tally
-    during: Tally
-    after: Tally
-    ended: float
+    before: Results
+    during: Results
+    after: Results
+    end: float
     seconds: float
-    resident: list[int]  # after a sixth of the load, at its end
+    memory: list[int]  # after a sixth of the overload, and at its end
 
-    def back_to_normal(self) -> float:
-        """Seconds after the load from which on every second's median is normal; infinite if the last one is not."""
-        normal = NORMAL * at(self.before, 50)
-        seconds: dict[int, list[float]] = {}
-        for asked, latency in self.after.accepted:
-            seconds.setdefault(int(asked - self.ended), []).append(latency)
-        slow = [second for second, each in seconds.items() if statistics.median(each) > normal]
-        last = max(seconds, default=0)
-        return float("inf") if not seconds or last in slow else max(slow, default=-1) + 1.0
+    def recovery_seconds(self) -> float:
+        """The seconds after the overload from which on the median latency of every second is normal; infinite if that
+        of the last second is not."""
+        normal = MAX_NORMAL_LATENCY * latency_percentile(self.before, 50)
+        latencies: dict[int, list[float]] = {}  # by second after the overload
+        for start, latency in self.after.accepted:
+            latencies.setdefault(int(start - self.end), []).append(latency)
+        slow = [second for second, values in latencies.items() if statistics.median(values) > normal]
+        last = max(latencies, default=0)
+        return float("inf") if not latencies or last in slow else max(slow, default=-1) + 1.0
 
 
-def at(tally: Tally, percent: int) -> float:
+def latency_percentile(results: Results, percent: int) -> float:
     """A percentile of the latency of accepted requests, in seconds."""
-    latencies = sorted(latency for _, latency in tally.accepted)
+    latencies = sorted(latency for _, latency in results.accepted)
     return latencies[min(len(latencies) - 1, len(latencies) * percent // 100)] if latencies else float("nan")
 
 
-async def storm(server: Server, sentences: list[str], rate: float, count: int, seconds: float) -> Storm:
-    await closed_loop(server, sentences, MANY, seconds / 12)  # warm
-    before = await closed_loop(server, sentences, FEW, max(5, seconds / 6))
-    clients, resident = Clients(server, sentences, count), []
+async def overload(server: Server, sentences: list[str], rate: float, count: int, seconds: float) -> OverloadResults:
+    await closed_loop(server, sentences, THROUGHPUT_CLIENTS, seconds / 12)  # warm-up
+    before = await closed_loop(server, sentences, LATENCY_CLIENTS, max(5, seconds / 6))
+    clients, memory = Clients(server, sentences, count), []
 
-    async def watched() -> None:
+    async def measure_memory() -> None:
         await asyncio.sleep(seconds / 6)
-        resident.append(server.resident())
+        memory.append(server.resident_memory())
         await asyncio.sleep(seconds * 5 / 6)
-        resident.append(server.resident())
+        memory.append(server.resident_memory())
 
-    watch = asyncio.create_task(watched())
-    began = time.perf_counter()
-    await clients.by_the_clock(rate, seconds)
-    ended = time.perf_counter()
-    after, *_ = await asyncio.gather(closed_loop(server, sentences, FEW, 2 * RECOVERY), clients.close(), watch)
-    return Storm(before, clients.tally, after, ended, ended - began, resident)
+    memory_task = asyncio.create_task(measure_memory())
+    start = time.perf_counter()
+    await clients.open_loop(rate, seconds)
+    end = time.perf_counter()
+    measure_after = closed_loop(server, sentences, LATENCY_CLIENTS, 2 * MAX_RECOVERY)
+    after, *_ = await asyncio.gather(measure_after, clients.close(), memory_task)
+    return OverloadResults(before, clients.results, after, end, end - start, memory)
 
 
-def claims(seen: Storm, rate: float, asked_for: float) -> list[Claim]:
-    """The promises of the service under load."""
-    during = seen.during
-    offered, bad = during.asked / seen.seconds, {code: n for code, n in during.answers.items() if _bad(code)}
+def claims(results: OverloadResults, capacity: float, target_rate: float) -> list[Claim]:
+    """The guarantees of the service under overload."""
+    during = results.during
+    rate = during.requests / results.seconds
+    has_errors = any(_is_error(status) for status in during.statuses)
     longest = max((latency for _, latency in during.accepted), default=float("nan"))
-    start, end = (size / 2**20 for size in seen.resident)
-    settled = seen.back_to_normal()
-    spread = ", ".join(f"{code}: {count:,}" for code, count in sorted(during.answers.items()))
+    start, end = (size / 2**20 for size in results.memory)
+    recovery = results.recovery_seconds()
+    statuses = ", ".join(f"{status}: {count:,}" for status, count in sorted(during.statuses.items()))
     return [
         Claim(
             f"requests arrive at {OVERLOAD} times capacity",
-            f"{offered:,.0f}/s, {offered / rate:.1f} times {rate:,.1f}/s; {during.unsent:,} not sent",
-            offered >= 0.95 * asked_for and not during.unsent,
+            f"{rate:,.0f}/s, {rate / capacity:.1f} times {capacity:,.1f}/s; {during.unsent:,} not sent",
+            rate >= 0.95 * target_rate and not during.unsent,
         ),
-        Claim("no 5xx but 503, no broken connection", spread, not bad),
+        Claim("no 5xx but 503, no broken connection", statuses, not has_errors),
         Claim(
             f"every accepted request inside its deadline of {DEADLINE} s",
             f"{len(during.accepted):,} accepted, slowest {longest:.2f} s",
             longest <= DEADLINE,
         ),
-        Claim("resident memory flat", f"{start:,.0f} MiB, at the end {end:,.0f} MiB", end <= FLAT * start),
-        Claim(f"latency back to normal within {RECOVERY} s", f"after {settled:.0f} s", settled <= RECOVERY),
+        Claim("resident memory flat", f"{start:,.0f} MiB, at the end {end:,.0f} MiB", end <= MAX_MEMORY_GROWTH * start),
+        Claim(f"latency back to normal within {MAX_RECOVERY} s", f"after {recovery:.0f} s", recovery <= MAX_RECOVERY),
     ]
 
 
-def _bad(code: int) -> bool:
-    return code == 0 or (code >= 500 and code != 503)
+def _is_error(status: int) -> bool:
+    return status == 0 or (status >= 500 and status != 503)
 
 
-def table(seen: Storm) -> dict[str, dict[str, float]]:
-    """Latency in milliseconds."""
-    times = {"before": seen.before, "during": seen.during, "after": seen.after}
-    return {name: {f"p{p}": 1000 * at(tally, p) for p in (50, 99)} for name, tally in times.items()}
+def latency_table(results: OverloadResults) -> dict[str, dict[str, float]]:
+    """Percentiles of the latency in milliseconds."""
+    phases = {"before": results.before, "during": results.during, "after": results.after}
+    return {
+        name: {f"p{percent}": 1000 * latency_percentile(phase, percent) for percent in (50, 99)}
+        for name, phase in phases.items()
+    }
 
 
 # ── the program ───────────────────────────────────────────────────────────────────────────────────
 
 
-def arguments() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", help="a translator")
-    parser.add_argument("text", type=Path, help="sentences for it, one a line; .gz is read, too")
-    parser.add_argument("--seconds", type=float, default=60, help="how long the load lasts")
-    parser.add_argument("--clients", type=int, default=64, help="how many clients make the load")
+    parser.add_argument("run", help="a translation run")
+    parser.add_argument("text", type=Path, help="source sentences, one per line; may be .gz")
+    parser.add_argument("--seconds", type=float, default=60, help="duration of the overload")
+    parser.add_argument("--clients", type=int, default=64, help="number of clients of the overload")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
 
 def sentences_of(path: Path) -> list[str]:
-    """All lines of a file, in a drawn order."""
+    """All lines of a file, shuffled."""
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     lines = [line for line in raw.decode("utf-8").split("\n") if line.strip()]
     random.Random(1).shuffle(lines)
@@ -359,22 +366,24 @@ def sentences_of(path: Path) -> list[str]:
 
 
 def main() -> int:
-    given = arguments()
+    options = parse_arguments()
     soft_files, hard_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft_files, min(2 * CONNECTIONS, hard_files)), hard_files))
-    sentences = sentences_of(given.text)
-    rate, batched = batching(given.run, sentences, given.seconds / 6)
-    with serving(given.run) as server:
-        seen = asyncio.run(storm(server, sentences, OVERLOAD * rate, given.clients, given.seconds))
-    verdicts = [batched, *claims(seen, rate, OVERLOAD * rate)]
-    if given.json:
-        print(json.dumps({"claims": [claim._asdict() for claim in verdicts], "latency": table(seen)}, indent=1))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft_files, min(2 * MAX_CONNECTIONS, hard_files)), hard_files))
+    sentences = sentences_of(options.text)
+    capacity, batching_claim = batching(options.run, sentences, options.seconds / 6)
+    with serving(options.run) as server:
+        results = asyncio.run(overload(server, sentences, OVERLOAD * capacity, options.clients, options.seconds))
+    checked = [batching_claim, *claims(results, capacity, OVERLOAD * capacity)]
+    if options.json:
+        print(
+            json.dumps({"claims": [claim._asdict() for claim in checked], "latency": latency_table(results)}, indent=1)
+        )
     else:
-        for claim in verdicts:
+        for claim in checked:
             print(f"{'holds' if claim.holds else 'FAILS'}  {claim.text}: {claim.seen}")
-        for name, latency in table(seen).items():
+        for name, latency in latency_table(results).items():
             print(f"latency {name:<6}  " + "   ".join(f"{p} {ms:8,.1f} ms" for p, ms in latency.items()))
-    return 0 if all(claim.holds for claim in verdicts) else 1
+    return 0 if all(claim.holds for claim in checked) else 1
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What a user waits before the first word: processor time of `saccade --help`, of a typo, and of plain `import torch`.
+"""Startup time of the command line: processor time of `saccade --help`, of a mistyped command, and of `import torch`.
 
     python benchmarks/startup.py [--json]
 
-Processor time (user + system) of the child, less that of an interpreter that does nothing; the best of seven runs.
+Processor time (user + system) of the child process minus that of an empty interpreter; the best of seven runs.
 """
 
 import json
@@ -28,12 +28,12 @@ def processor_seconds(arguments: list[str]) -> float:
 
 def main() -> None:
     best = {name: min(processor_seconds(arguments) for _ in range(7)) for name, arguments in COMMANDS.items()}
-    own = {name: seconds - best["interpreter"] for name, seconds in best.items() if name != "interpreter"}
+    net = {name: seconds - best["interpreter"] for name, seconds in best.items() if name != "interpreter"}
     if "--json" in sys.argv:
-        print(json.dumps(own, indent=1))
+        print(json.dumps(net, indent=1))
         return
-    for name, seconds in own.items():
-        print(f"{name:<24} {seconds:6.3f} s   {seconds / own['import torch']:6.1%} of import torch")
+    for name, seconds in net.items():
+        print(f"{name:<24} {seconds:6.3f} s   {seconds / net['import torch']:6.1%} of import torch")
 
 
 if __name__ == "__main__":

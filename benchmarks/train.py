@@ -1,19 +1,19 @@
-"""Training speed: Saccade beside the plain loops over transformers' Marian and torch's nn.Transformer, and beside the
-limit: the time that the matrix products of the model take alone.
+"""Training speed: Saccade compared with plain training loops over transformers' Marian and torch's nn.Transformer, and
+with an upper limit: the time that the model's matrix products alone take.
 
     python benchmarks/train.py DIR [--sizes tiny base] [--rounds 5] [--updates 6] [--json]
 
 DIR holds Multi30k: train.en.gz, train.de.gz, val.en.gz, val.de.gz. All systems get the same batches of 4,096 padded
-tokens, the same sizes, loss, clipping and AdamW. Each lives in a process of its own; they take turns, so that a slow
-minute of the machine hits all of them, and the medians of the ratios within a round are given.
+tokens, and have the same sizes, loss, gradient clipping and AdamW. Each runs in its own process. They take turns, so
+that a slow minute of the machine affects all of them; the reported ratios are medians of the ratios within a round.
 
-The limit runs every product of an update (forward, and both of backward) at the model's own shapes, real tokens only:
-with all threads on each product, or a thread for each part of the batch, whichever is faster. There are two of them.
-That of torch.mm, into memory that is there already, is what no program can pass that multiplies as torch does by
-itself, as both peers do. The other multiplies with oneDNN where Saccade does (`parts/fast_linear.py`), and is the same
-where it does not.
+The limit computes every matrix product of an update (the forward product and both backward products) at the model's
+shapes, without padding: either with all threads on each product or with one thread per part of the batch, whichever is
+faster. There are two limits. The limit of torch.mm, with preallocated outputs, bounds every program that uses torch's
+own products, as both peers do. The other limit uses oneDNN where Saccade does (`parts/fast_linear.py`); elsewhere the
+two are equal.
 
-Memory is what the process grows by over its size before the first update, at its peak over the largest batches.
+Memory is the peak size of the process over the largest batches, minus its size before the first update.
 """
 
 import argparse
@@ -33,6 +33,7 @@ import torch
 from peers.transformer_loops import Marian, Sizes, TorchTransformer, train_step
 from torch import Tensor
 
+from saccade.config import plain
 from saccade.data.batches import Batch, SamplerState, updates
 from saccade.parts import fast_linear
 from saccade.recipe import Recipe, recipe_of
@@ -45,21 +46,21 @@ from saccade.training.state import TrainingState
 
 SYSTEMS = ("saccade", "marian", "nn_transformer", "torch_limit", "limit")
 SMOOTHING, CLIP = 0.1, 1.0
-CHUNKS = (512, 1024, 2048, 4096)  # rows of the output product that the limit tries; the fastest counts
+CHUNK_ROWS = (512, 1024, 2048, 4096)  # chunk sizes of the output layer that the limit tries; it uses the fastest
 
 Step = Callable[[Batch], None]
 
 
 def recipe(folder: Path, size: str) -> Recipe:
-    """The preset on Multi30k with joint pieces; post-norm, since both peers are."""
-    text = {
+    """The preset on Multi30k with a joint vocabulary; post-norm, because both peers are."""
+    data = {
         split: {"kind": "pairs", "src": f"{name}.en.gz", "tgt": f"{name}.de.gz"}
         for split, name in (("train", "train"), ("dev", "val"))
     }
     return recipe_of(
         {
             "extends": f"transformer-{size}",
-            "data": {"folder": str(folder), **text, "tokenizer": {"kind": "sentencepiece", "size": 8000}},
+            "data": {"folder": str(folder), **data, "tokenizer": {"kind": "sentencepiece", "size": 8000}},
             "task": {"kind": "translation", "smoothing": SMOOTHING},
             "model": {"block": {"connection": "post"}},
             "train": {"batch_tokens": 4096, "clip": CLIP},
@@ -68,15 +69,15 @@ def recipe(folder: Path, size: str) -> Recipe:
 
 
 def sizes(job: TrainingJob) -> Sizes:
-    model = job.recipe.model
-    block = model.encoder.options["block"].options
+    model = plain(job.recipe.model)
+    block = model["encoder"]["block"]
     return Sizes(
         vocabulary=job.codecs.source.size,
-        dim=model.dim,
-        depth=model.encoder.options["depth"],
-        heads=block["self"].options["heads"],
-        inner=block["feed_forward"].options["inner"],
-        dropout=model.dropout.residual,
+        dim=model["dim"],
+        depth=model["encoder"]["depth"],
+        heads=block["self"]["heads"],
+        inner=block["feed_forward"]["inner"],
+        dropout=model["dropout"]["residual"],
     )
 
 
@@ -97,12 +98,12 @@ def peer_step(job: TrainingJob, peer: Callable[[Sizes], torch.nn.Module]) -> Ste
 
 
 class Products:
-    """All matrix products of an update, in memory that is there already, by torch.mm or as Saccade multiplies."""
+    """All matrix products of an update, with preallocated outputs, computed by torch.mm or as Saccade computes them."""
 
     def __init__(self, sizes: Sizes, as_saccade: bool):
         self.sizes, self._as_saccade = sizes, as_saccade and fast_linear.prefers_onednn()
-        self._cross_part: dict[tuple[str, int], Tensor] = {}
-        self._chunk = min(CHUNKS, key=lambda chunk: timed(lambda: self.output(4096, chunk)))
+        self._buffers: dict[tuple[str, int], Tensor] = {}
+        self._chunk_rows = min(CHUNK_ROWS, key=lambda chunk: timed(lambda: self.output(4096, chunk)))
 
     def __call__(self, batch: Batch) -> None:
         s, d = batch.source_tokens, self.sizes.dim
@@ -117,74 +118,83 @@ class Products:
             self.linear(t, d, 3 * d)
             self.attention(rows, longest_t, longest_t)
             self.linear(t, d, d)
-            self.linear(t, d, d)  # queries of the target, then keys and values of the memory
+            self.linear(t, d, d)  # cross-attention: queries of the target, then keys and values of the source
             self.linear(s, d, 2 * d)
             self.attention(rows, longest_t, longest_s)
             self.linear(t, d, d)
             self.linear(t, d, inner)
             self.linear(t, inner, d)
-        self.output(t, self._chunk)
+        self.output(t, self._chunk_rows)
 
     def linear(self, rows: int, inputs: int, outputs: int) -> None:
-        """y = x W, then the gradients of x and W."""
+        """y = x W, and the gradients of x and W."""
         if self._as_saccade:
             rows = fast_linear.padded_count(rows)
-            x, turned, y = self.of("x", rows, inputs), self.of("w", outputs, inputs), self.of("y", rows, outputs)
-            fast_linear.linear_no_grad(x, turned)
-            fast_linear.linear_no_grad(y, turned.t())
+            x, weight, y = (
+                self.buffer("x", rows, inputs),
+                self.buffer("w", outputs, inputs),
+                self.buffer("y", rows, outputs),
+            )
+            fast_linear.linear_no_grad(x, weight)
+            fast_linear.linear_no_grad(y, weight.t())
             fast_linear.linear_no_grad(*(y.t(), x.t()) if outputs <= inputs else (x.t(), y.t()))
             return
-        x, weight, y = self.of("x", rows, inputs), self.of("w", inputs, outputs), self.of("y", rows, outputs)
+        x, weight, y = (
+            self.buffer("x", rows, inputs),
+            self.buffer("w", inputs, outputs),
+            self.buffer("y", rows, outputs),
+        )
         torch.mm(x, weight, out=y)
         torch.mm(y, weight.T, out=x)
         torch.mm(x.T, y, out=weight)
 
     def attention(self, rows: int, queries: int, keys: int) -> None:
-        """Scores and their use, then the gradients of queries, keys, weights and values."""
+        """The scores and the weighted sum, and the gradients of queries, keys, weights and values."""
         batch, width = rows * self.sizes.heads, self.sizes.dim // self.sizes.heads
-        q, k = self.of("q", batch, queries, width), self.of("k", batch, keys, width)
-        weights = self.of("a", batch, queries, keys)
+        q, k = self.buffer("q", batch, queries, width), self.buffer("k", batch, keys, width)
+        weights = self.buffer("a", batch, queries, keys)
         for _ in range(2):
             torch.bmm(q, k.transpose(1, 2), out=weights)
             torch.bmm(weights, k, out=q)
             torch.bmm(weights.transpose(1, 2), q, out=k)
 
     def output(self, rows: int, chunk: int) -> None:
-        """The product with the table, a chunk of rows at a time."""
+        """The output layer, in chunks of rows."""
         for first in range(0, rows, chunk):
             self.linear(min(chunk, rows - first), self.sizes.dim, self.sizes.vocabulary)
 
-    def of(self, name: str, *shape: int) -> Tensor:
-        """A tensor of this shape in memory kept under this name. Its numbers are small and stay so."""
+    def buffer(self, name: str, *shape: int) -> Tensor:
+        """A tensor of this shape in the buffer of this name. Its values are zero and stay zero."""
         count = torch.Size(shape).numel()
-        known = self._cross_part.get((name, len(shape)))
-        if known is None or known.numel() < count:
-            known = self._cross_part[name, len(shape)] = torch.zeros(2 * count)
-        return known[:count].view(shape)
+        stored = self._buffers.get((name, len(shape)))
+        if stored is None or stored.numel() < count:
+            stored = self._buffers[name, len(shape)] = torch.zeros(2 * count)
+        return stored[:count].view(shape)
 
 
 class Limit:
-    """The products of an update in the faster of two ways: all threads on each, or a thread for each part."""
+    """The matrix products of an update, computed in the faster of two ways: all threads on each product, or one thread
+    per part of the batch."""
 
     def __init__(self, sizes: Sizes, as_saccade: bool):
         threads = torch.get_num_threads()
-        self._whole = Products(sizes, as_saccade)
+        self._all_threads = Products(sizes, as_saccade)
         self._pool = ThreadPoolExecutor(threads, "limit", torch.set_num_threads, (1,))
         self._parts = [*self._pool.map(lambda _: Products(sizes, as_saccade), range(threads))]
         self._faster: Step | None = None
 
     def __call__(self, batch: Batch) -> None:
         if self._faster is None:
-            self._faster = min((self._whole, self._side_by_side), key=lambda way: timed(lambda: way(batch)))
+            self._faster = min((self._all_threads, self._thread_per_part), key=lambda step: timed(lambda: step(batch)))
         self._faster(batch)
 
-    def _side_by_side(self, batch: Batch) -> None:
-        for _ in self._pool.map(lambda each, part: each(part), self._parts, batch.split(len(self._parts))):
-            pass  # an error would be raised here
+    def _thread_per_part(self, batch: Batch) -> None:
+        for _ in self._pool.map(lambda products, part: products(part), self._parts, batch.split(len(self._parts))):
+            pass  # the iteration raises an error of a thread
 
 
 def timed(work: Callable[[], Any]) -> float:
-    """The fastest of a few times."""
+    """The shortest of four measured times."""
     seconds = []
     for _ in range(4):
         began = time.perf_counter()
@@ -193,11 +203,12 @@ def timed(work: Callable[[], Any]) -> float:
     return min(seconds)
 
 
-# ── a process for each ────────────────────────────────────────────────────────────────────────────
+# ── one process per system ────────────────────────────────────────────────────────────────────────────
 
 
 def worker(system: str, size: str, folder: Path, scratch: Path) -> None:
-    """Answer each number on stdin with what so many updates brought; answer `peak` with the memory they took."""
+    """For each number on stdin, run so many updates and print their time and tokens; for `peak`, print the peak
+    memory."""
     job = prepare(recipe(folder, size), RunFolder(scratch), Silent())
     before = memory("VmRSS")
     steps: dict[str, Callable[[], Step]] = {
@@ -208,7 +219,7 @@ def worker(system: str, size: str, folder: Path, scratch: Path) -> None:
         "limit": lambda: Limit(sizes(job), as_saccade=True),
     }
     step = steps[system]()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak so far was that of learning the tokenizer
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of learning the tokenizer
     before = memory("VmRSS")
     plan = batches(job)
     step(job.train.corpus.batch(largest_batch(job)))
@@ -230,13 +241,13 @@ def batches(job: TrainingJob) -> Iterator[Batch]:
 
 
 def memory(name: str) -> float:
-    """Megabytes of this process."""
+    """A memory value of this process, in megabytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) / 1024
 
 
 class Worker:
-    """One system in a process of its own."""
+    """A system in its own process."""
 
     def __init__(self, system: str, size: str, folder: Path, scratch: Path):
         command = [
@@ -264,7 +275,7 @@ class Worker:
         self.process.wait()
 
 
-# ── turns ─────────────────────────────────────────────────────────────────────────────────────────
+# ── taking turns ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def measure(size: str, folder: Path, rounds: int, count: int) -> dict[str, float]:
@@ -278,8 +289,8 @@ def measure(size: str, folder: Path, rounds: int, count: int) -> dict[str, float
                 for system in SYSTEMS:
                     answer = workers[system].ask(count)
                     speeds[system].append(answer["tokens"] / answer["seconds"])
-                told = ", ".join(f"{system} {speeds[system][-1]:,.0f}" for system in SYSTEMS)
-                print(f"{size}, round {turn + 1} of {rounds}: {told} target tokens/s", file=sys.stderr)
+                summary = ", ".join(f"{system} {speeds[system][-1]:,.0f}" for system in SYSTEMS)
+                print(f"{size}, round {turn + 1} of {rounds}: {summary} target tokens/s", file=sys.stderr)
             peaks = {system: each.ask("peak") for system, each in workers.items()}
         finally:
             for each in workers.values():
@@ -309,17 +320,17 @@ def result(speeds: dict[str, list[float]], peaks: dict[str, dict[str, float]]) -
     }
 
 
-def lines(size: str, found: dict[str, float]) -> Iterator[str]:
-    yield f"transformer-{size}: {found['tokens_per_second']:,.0f} target tokens/s"
-    yield f"  {found['ratio_to_marian']:.2f} × transformers' Marian ({found['marian_tokens_per_second']:,.0f})"
-    torch_speed = found["nn_transformer_tokens_per_second"]
-    yield f"  {found['ratio_to_nn_transformer']:.2f} × nn.Transformer ({torch_speed:,.0f})"
-    yield f"  {found['share_of_limit']:.0%} of the limit ({found['limit_tokens_per_second']:,.0f})"
-    torch_limit = found["torch_limit_tokens_per_second"]
-    yield f"  {found['share_of_torch_limit']:.0%} of the limit of torch.mm ({torch_limit:,.0f})"
+def lines(size: str, figures: dict[str, float]) -> Iterator[str]:
+    yield f"transformer-{size}: {figures['tokens_per_second']:,.0f} target tokens/s"
+    yield f"  {figures['ratio_to_marian']:.2f} × transformers' Marian ({figures['marian_tokens_per_second']:,.0f})"
+    torch_speed = figures["nn_transformer_tokens_per_second"]
+    yield f"  {figures['ratio_to_nn_transformer']:.2f} × nn.Transformer ({torch_speed:,.0f})"
+    yield f"  {figures['share_of_limit']:.0%} of the limit ({figures['limit_tokens_per_second']:,.0f})"
+    torch_limit = figures["torch_limit_tokens_per_second"]
+    yield f"  {figures['share_of_torch_limit']:.0%} of the limit of torch.mm ({torch_limit:,.0f})"
     yield (
-        f"  memory of an update {found['peak_memory_mb']:,.0f} MB, {found['peak_memory_ratio']:.2f} of Marian's; "
-        f"of the whole process {found['peak_process_ratio']:.2f}"
+        f"  memory of an update {figures['peak_memory_mb']:,.0f} MB, {figures['peak_memory_ratio']:.2f} of Marian's; "
+        f"of the whole process {figures['peak_process_ratio']:.2f}"
     )
 
 
@@ -332,15 +343,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--worker", choices=SYSTEMS, help=argparse.SUPPRESS)
     parser.add_argument("--scratch", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.worker:
-        worker(given.worker, given.sizes[0], given.folder, given.scratch)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        worker(arguments.worker, arguments.sizes[0], arguments.folder, arguments.scratch)
         return
-    found = {size: measure(size, given.folder, given.rounds, given.updates) for size in given.sizes}
-    if given.json:
-        print(json.dumps(found, indent=2))
+    results = {size: measure(size, arguments.folder, arguments.rounds, arguments.updates) for size in arguments.sizes}
+    if arguments.json:
+        print(json.dumps(results, indent=2))
     else:
-        print("\n".join(line for size, each in found.items() for line in lines(size, each)))
+        print("\n".join(line for size, figures in results.items() for line in lines(size, figures)))
 
 
 if __name__ == "__main__":

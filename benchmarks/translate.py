@@ -1,13 +1,13 @@
-"""Translation speed from raw text to raw text: Saccade's engines beside transformers' generate and CTranslate2's own
-API, which run the same weights, exported by Saccade.
+"""Translation speed from raw text to raw text: Saccade's engines, transformers' generate and CTranslate2's own API, all
+with the same weights, exported by Saccade.
 
     python benchmarks/translate.py RUN TEXT [--batches 1 64] [--beams 1 5] [--sentences 300] [--rounds 3] [--json]
 
-RUN is a trained Transformer that transformers can load; TEXT its source language, a sentence a line. With
-batch 1 each sentence is translated when the one before it is done; with 64 all are given at once, at most 64 go through
-the model together, and every system gets them sorted by length if it does not sort by itself. CTranslate2's API runs as
-its documentation advises for CPUs: a translator for each core with one thread, sorted batches. The systems take turns,
-and the medians of their ratios within a round are given.
+RUN is a trained Transformer that transformers can load; TEXT has one source sentence per line. With batch 1 each
+sentence is translated when the one before it is finished; with 64 all are passed at once, in batches of at most 64,
+sorted by length for every system that does not sort by itself. CTranslate2's API is used as its documentation advises
+for CPUs: one worker per core with one thread each, and sorted batches. The systems run in turns, and the ratios are
+medians over the rounds.
 """
 
 import argparse
@@ -32,7 +32,7 @@ ENGINES = ("torch", "ctranslate2", "onnx")
 
 
 class Cell:
-    """One size of batch and beam: what every system is asked for."""
+    """A batch size, a beam size and the sentences that every system translates."""
 
     def __init__(self, batch: int, beam: int, sentences: Sequence[str]):
         self.batch, self.beam, self.sentences = batch, beam, sentences
@@ -46,34 +46,34 @@ class Cell:
 
 
 def settings(run: Any, cell: Cell) -> DecodeConfig:
-    """A search of this width, with room for so many sentences at a time."""
+    """Decode settings with the beam size of the cell, and batches of about its batch size."""
     lengths = [len(ids) + 1 for ids in run.codecs.source.encode(cell.sentences)]
     search = {"kind": "beam", "size": cell.beam} if cell.beam > 1 else "greedy"
-    room = {"batch_tokens": int(cell.batch * statistics.mean(lengths) * cell.beam) + 1}
-    tree = {**plain(run.recipe.decode), "search": search, "scores": False, **room}  # as `saccade translate` asks
+    batch = {"batch_tokens": int(cell.batch * statistics.mean(lengths) * cell.beam) + 1}
+    tree = {**plain(run.recipe.decode), "search": search, "scores": False, **batch}  # like `saccade translate`
     return resolve(DecodeConfig, [python_layer(tree)]).config
 
 
-def of_engine(engine: Engine, decode: DecodeConfig, batch: int) -> Translate:
-    def one_by_one(sentences: Sequence[str]) -> list[str]:
+def engine_translate(engine: Engine, decode: DecodeConfig, batch: int) -> Translate:
+    def one_at_a_time(sentences: Sequence[str]) -> list[str]:
         return [next(in_order(engine.generate([sentence], decode)))[0].text for sentence in sentences]
 
-    def together(sentences: Sequence[str]) -> list[str]:
+    def all_at_once(sentences: Sequence[str]) -> list[str]:
         return [outputs[0].text for outputs in in_order(engine.generate(sentences, decode))]
 
-    return one_by_one if batch == 1 else together
+    return one_at_a_time if batch == 1 else all_at_once
 
 
-# ── the peers ─────────────────────────────────────────────────────────────────────────────────────
+# ── other systems ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def in_sorted_batches(sentences: Sequence[str], batch: int, work: Translate) -> list[str]:
+def in_sorted_batches(sentences: Sequence[str], batch: int, translate: Translate) -> list[str]:
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-    found = {}
+    translations = {}
     for first in range(0, len(order), batch):
         rows = order[first : first + batch]
-        found |= dict(zip(rows, work([sentences[i] for i in rows]), strict=True))
-    return [found[i] for i in range(len(sentences))]
+        translations |= dict(zip(rows, translate([sentences[i] for i in rows]), strict=True))
+    return [translations[i] for i in range(len(sentences))]
 
 
 class Transformers:
@@ -88,23 +88,23 @@ class Transformers:
     def on(self, cell: Cell) -> Translate:
         import torch
 
-        def work(sentences: Sequence[str]) -> list[str]:
+        def translate_batch(sentences: Sequence[str]) -> list[str]:
             inputs = self.tokenizer(list(sentences), return_tensors="pt", padding=True)
             longest = 2 * inputs["input_ids"].shape[1] + 10
             with torch.inference_mode():
-                found = self.model.generate(**inputs, num_beams=cell.beam, max_length=longest, early_stopping=False)
-            return self.tokenizer.batch_decode(found, skip_special_tokens=True)
+                ids = self.model.generate(**inputs, num_beams=cell.beam, max_length=longest, early_stopping=False)
+            return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
 
-        def best(sentences: Sequence[str]) -> list[str]:
+        def translate(sentences: Sequence[str]) -> list[str]:
             if cell.batch > 1:
-                return in_sorted_batches(sentences, cell.batch, work)
-            return [work([sentence])[0] for sentence in sentences]
+                return in_sorted_batches(sentences, cell.batch, translate_batch)
+            return [translate_batch([sentence])[0] for sentence in sentences]
 
-        return best
+        return translate
 
 
 class CTranslate2:
-    """Its Python API on the exported folder."""
+    """CTranslate2's Python API on the exported folder."""
 
     def __init__(self, folder: Path, run: Any, quantization: str):
         import ctranslate2
@@ -112,28 +112,30 @@ class CTranslate2:
         self.source, self.target = run.codecs.source, run.codecs.target
         self.names, self.ids = self.source.vocabulary(), {n: i for i, n in enumerate(self.target.vocabulary())}
         cores = len(os.sched_getaffinity(0))
-        self.one = ctranslate2.Translator(str(folder), compute_type=quantization, inter_threads=1, intra_threads=1)
-        self.many = ctranslate2.Translator(str(folder), compute_type=quantization, inter_threads=cores, intra_threads=1)
+        self.single = ctranslate2.Translator(str(folder), compute_type=quantization, inter_threads=1, intra_threads=1)
+        self.parallel = ctranslate2.Translator(
+            str(folder), compute_type=quantization, inter_threads=cores, intra_threads=1
+        )
 
     def on(self, cell: Cell) -> Translate:
-        def work(sentences: Sequence[str], translator: Any) -> list[str]:
+        def translate(sentences: Sequence[str], translator: Any) -> list[str]:
             pieces = [[self.names[i] for i in ids] for ids in self.source.encode(sentences)]
             longest = 2 * max(map(len, pieces)) + 10
-            found = translator.translate_batch(
+            results = translator.translate_batch(
                 pieces, beam_size=cell.beam, max_batch_size=cell.batch, max_decoding_length=longest
             )
-            return [self.target.decode([self.ids[name] for name in each.hypotheses[0]]) for each in found]
+            return [self.target.decode([self.ids[name] for name in result.hypotheses[0]]) for result in results]
 
         if cell.batch == 1:
-            return lambda sentences: [work([sentence], self.one)[0] for sentence in sentences]
-        return lambda sentences: work(sentences, self.many)
+            return lambda sentences: [translate([sentence], self.single)[0] for sentence in sentences]
+        return lambda sentences: translate(sentences, self.parallel)
 
 
-# ── turns ─────────────────────────────────────────────────────────────────────────────────────────
+# ── measurement ───────────────────────────────────────────────────────────────────────────────────
 
 
 class Systems:
-    """All that are compared, on one run."""
+    """All systems that are compared, on one run."""
 
     def __init__(self, folder: Path, scratch: Path):
         from saccade.formats import ctranslate2, marian
@@ -147,55 +149,56 @@ class Systems:
 
     def on(self, cell: Cell) -> dict[str, Translate]:
         decode = settings(self.run, cell)
-        ours = {f"saccade {name}": of_engine(engine, decode, cell.batch) for name, engine in self.engines.items()}
-        return {**ours, "transformers": self.transformers.on(cell), "ctranslate2": self.ctranslate2.on(cell)}
+        engines = {f"saccade {name}": engine_translate(e, decode, cell.batch) for name, e in self.engines.items()}
+        return {**engines, "transformers": self.transformers.on(cell), "ctranslate2": self.ctranslate2.on(cell)}
 
 
-def take_turns(
-    works: dict[str, Translate], sentences: Sequence[str], rounds: int
+def run_in_turns(
+    systems: dict[str, Translate], sentences: Sequence[str], rounds: int
 ) -> tuple[dict[str, list[float]], dict[str, list[str]]]:
-    """Sentences a second of every system in every round, and what it wrote in the last one."""
-    few = sentences[: max(4, len(sentences) // 10)]
-    for work in works.values():
-        work(few)
-    speeds: dict[str, list[float]] = {name: [] for name in works}
+    """Sentences per second of every system in every round, and its translations in the last round."""
+    warmup = sentences[: max(4, len(sentences) // 10)]
+    for translate in systems.values():
+        translate(warmup)
+    speeds: dict[str, list[float]] = {name: [] for name in systems}
     texts: dict[str, list[str]] = {}
-    for turn in range(rounds):
-        for name, work in [*works.items()][:: -1 if turn % 2 else 1]:  # so that none always comes after the same
+    for number in range(rounds):
+        # every other round in reverse order, so that no system always runs after the same one
+        for name, translate in [*systems.items()][:: -1 if number % 2 else 1]:
             began = time.perf_counter()
-            texts[name] = work(sentences)
+            texts[name] = translate(sentences)
             speeds[name].append(len(sentences) / (time.perf_counter() - began))
     return speeds, texts
 
 
 def measure(systems: Systems, cell: Cell, rounds: int) -> dict[str, Any]:
-    """Sentences a second of every system; how many outputs are the torch engine's; ratios."""
-    speeds, texts = take_turns(systems.on(cell), cell.sentences, rounds)
+    """Sentences and tokens per second of every system, the share of outputs equal to the torch engine's, and ratios."""
+    speeds, texts = run_in_turns(systems.on(cell), cell.sentences, rounds)
     tokens = sum(len(ids) + 1 for ids in systems.run.codecs.target.encode(texts["saccade torch"]))
-    a_sentence = tokens / len(cell.sentences)
+    tokens_per_sentence = tokens / len(cell.sentences)
 
-    def ratio(ours: str, theirs: str) -> float:
-        return statistics.median(a / b for a, b in zip(speeds[ours], speeds[theirs], strict=True))
+    def ratio(system: str, baseline: str) -> float:
+        return statistics.median(a / b for a, b in zip(speeds[system], speeds[baseline], strict=True))
 
     return {
-        "sentences_per_second": {name: statistics.median(each) for name, each in speeds.items()},
-        "tokens_per_second": {name: a_sentence * statistics.median(each) for name, each in speeds.items()},
+        "sentences_per_second": {name: statistics.median(values) for name, values in speeds.items()},
+        "tokens_per_second": {name: tokens_per_sentence * statistics.median(values) for name, values in speeds.items()},
         "same_as_torch": {
-            name: sum(a == b for a, b in zip(found, texts["saccade torch"], strict=True)) / len(found)
-            for name, found in texts.items()
+            name: sum(a == b for a, b in zip(outputs, texts["saccade torch"], strict=True)) / len(outputs)
+            for name, outputs in texts.items()
         },
         "torch_to_transformers": ratio("saccade torch", "transformers"),
         "auto_to_ctranslate2": ratio("saccade ctranslate2", "ctranslate2"),
     }
 
 
-def told(name: str, found: dict[str, Any]) -> str:
+def summary(name: str, results: dict[str, Any]) -> str:
     lines = [f"{name}:"]
-    for system, speed in found["sentences_per_second"].items():
-        tokens, same = found["tokens_per_second"][system], found["same_as_torch"][system]
-        lines.append(f"  {system:20} {speed:8.1f} sentences/s  {tokens:8.0f} tokens/s  {same:.1%} as torch")
-    lines.append(f"  the torch engine is {found['torch_to_transformers']:.2f} × transformers' generate")
-    lines.append(f"  auto (CTranslate2) is {found['auto_to_ctranslate2']:.2f} × CTranslate2's own API")
+    for system, speed in results["sentences_per_second"].items():
+        tokens, same = results["tokens_per_second"][system], results["same_as_torch"][system]
+        lines.append(f"  {system:20} {speed:8.1f} sentences/s  {tokens:8.0f} tokens/s  {same:.1%} same as torch")
+    lines.append(f"  the torch engine is {results['torch_to_transformers']:.2f} × transformers' generate")
+    lines.append(f"  auto (CTranslate2) is {results['auto_to_ctranslate2']:.2f} × CTranslate2's own API")
     return "\n".join(lines)
 
 
@@ -205,21 +208,25 @@ def main() -> None:
     parser.add_argument("text")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 5])
-    parser.add_argument("--sentences", type=int, default=300, help="at batch 1; three times as many in batches")
+    parser.add_argument("--sentences", type=int, default=300, help="at batch 1; three times as many for larger batches")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args()
-    text = [*islice(file_lines(given.text), 3 * given.sentences)]
+    arguments = parser.parse_args()
+    text = [*islice(file_lines(arguments.text), 3 * arguments.sentences)]
     with TemporaryDirectory() as scratch:
-        systems = Systems(given.run, Path(scratch))
-        found = {}
-        for batch in given.batches:
-            for beam in given.beams:
-                cell = Cell(batch, beam, text[: given.sentences] if batch == 1 else text)
-                found[cell.name] = measure(systems, cell, given.rounds)
-                print(told(cell.name, found[cell.name]), file=sys.stderr if given.json else sys.stdout, flush=True)
-    if given.json:
-        print(json.dumps(found, indent=2))
+        systems = Systems(arguments.run, Path(scratch))
+        results = {}
+        for batch in arguments.batches:
+            for beam in arguments.beams:
+                cell = Cell(batch, beam, text[: arguments.sentences] if batch == 1 else text)
+                results[cell.name] = measure(systems, cell, arguments.rounds)
+                print(
+                    summary(cell.name, results[cell.name]),
+                    file=sys.stderr if arguments.json else sys.stdout,
+                    flush=True,
+                )
+    if arguments.json:
+        print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

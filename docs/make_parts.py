@@ -1,6 +1,8 @@
-"""Writes docs/parts.md from the tables themselves: `python docs/make_parts.py`. A test compares the two."""
+"""Write docs/parts.md from the tables of kinds in the code: `python docs/make_parts.py`. A test checks that the page is
+up to date."""
 
 import inspect
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from saccade.config import plain, schema
@@ -30,7 +32,7 @@ from saccade.parts import (
 from saccade.tasks import TASKS
 from saccade.tasks.guides import GUIDES
 
-TABLES = {
+TABLES: dict[str, Mapping[str, Callable[..., object]]] = {
     "model.encoder": ENCODERS,
     "model.decoder": DECODERS,
     "model.head": HEADS,
@@ -58,27 +60,27 @@ TABLES = {
 }
 
 
-def options(kind: str, part: object) -> str:
-    """`name = default` for each option."""
-    fields = schema(kind, part).model_fields  # type: ignore[arg-type]
-    texts = [name if field.is_required() else f"{name} = {shown(field.default)}" for name, field in fields.items()]
+def options(kind: str, part: Callable[..., object]) -> str:
+    """`name = default` of each option, only `name` if it has no default."""
+    fields = schema(kind, part).model_fields
+    texts = [name if field.is_required() else f"{name} = {as_text(field.default)}" for name, field in fields.items()]
     return ", ".join(f"`{text}`" for text in texts)
 
 
-def shown(default: object) -> str:
-    """A default as TOML would have it; a class by its kind."""
+def as_text(default: object) -> str:
+    """A default as text, with TOML's true and false; the name of the kind if it is a part."""
     if callable(default):
         return next(kind for table in TABLES.values() for kind, part in table.items() if part is default)
     return str(plain(default)).replace("True", "true").replace("False", "false")
 
 
 def page() -> str:
-    lines = ["# Every slot and its kinds", "", "Made by `python docs/make_parts.py` from the tables in the code.", ""]
+    lines = ["# All slots and kinds", "", "Generated from the tables in the code by `python docs/make_parts.py`.", ""]
     for key, table in TABLES.items():
-        lines += [f"## `{key}`", "", "| kind | what | options |", "|---|---|---|"]
+        lines += [f"## `{key}`", "", "| kind | description | options |", "|---|---|---|"]
         for kind, part in table.items():
-            what = " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split()).replace("|", "\\|")
-            lines.append(f"| `{kind}` | {what} | {options(kind, part)} |")
+            description = " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split()).replace("|", "\\|")
+            lines.append(f"| `{kind}` | {description} | {options(kind, part)} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -1,6 +1,7 @@
 """Data diversification (Nguyen et al. 2020): original pairs plus synthetic pairs from forward and backward teachers.
 
-    python recipes/diversify_data.py SOURCE TARGET FOLDER [--forward-teachers RUN ...] [--backward-teachers RUN ...] [--beam 5]
+    python recipes/diversify_data.py SOURCE TARGET FOLDER
+        [--forward-teachers RUN ...] [--backward-teachers RUN ...] [--beam 5]
 
 SOURCE and TARGET are the two sides of the training text, one sentence per line, plain or .gz. A forward teacher
 translates SOURCE (sequence-level knowledge distillation, Kim & Rush 2016); a backward teacher was trained in the other
@@ -31,8 +32,12 @@ def main() -> None:
     parser.add_argument("source", help="source side of the training text")
     parser.add_argument("target", help="target side of the training text")
     parser.add_argument("folder", type=Path, help="output folder for train.src and train.tgt")
-    parser.add_argument("--forward-teachers", type=Path, nargs="+", default=[], metavar="RUN", help="source → target runs")
-    parser.add_argument("--backward-teachers", type=Path, nargs="+", default=[], metavar="RUN", help="target → source runs")
+    parser.add_argument(
+        "--forward-teachers", type=Path, nargs="+", default=[], metavar="RUN", help="source → target runs"
+    )
+    parser.add_argument(
+        "--backward-teachers", type=Path, nargs="+", default=[], metavar="RUN", help="target → source runs"
+    )
     parser.add_argument("--beam", type=int, default=5, help="beam size of the teachers")
     options = parser.parse_args()
     sources, targets = [*file_lines(options.source)], [*file_lines(options.target)]

@@ -77,13 +77,13 @@ def test_defaults_are_choices_with_all_their_options() -> None:
     }
 
 
-def test_an_option_alone_keeps_the_kind() -> None:
+def test_option_without_a_kind_keeps_the_kind() -> None:
     assert read("part.size=7").part.options["size"] == 7
     assert read('part="fancy"', "part.rate=0.25").part.options == {"rate": 0.25}
     assert read("outer.inner.size=9").outer.options["inner"].options["size"] == 9
 
 
-def test_a_new_kind_forgets_the_options_of_the_old_one() -> None:
+def test_another_kind_discards_the_options_of_the_previous_one() -> None:
     assert read('part="plain"', "part.size=7", 'part.kind="fancy"').part.options == {"rate": 0.5}
     assert read("part.size=7", 'part="fancy"').part.options == {"rate": 0.5}
     assert read('part={kind="plain", size=7}', 'part={kind="fancy", rate=0.1}').part.options == {"rate": 0.1}
@@ -95,14 +95,14 @@ def test_arrays_replace_and_tables_merge() -> None:
     assert {key: value.value for key, value in leaves(merged).items()} == {"a": (3,), "b.c": 3, "b.d": 4}
 
 
-def test_a_choice_builds_its_part_with_the_wiring_it_asks_for() -> None:
+def test_build_passes_only_the_wiring_that_the_part_takes() -> None:
     part = build(read("part.size=7", "part.from=y").part, "part", dim=11, causal=True)
     assert (part.dim, part.size, part.from_) == (11, 7, "y")
     assert build(partial(Plain, size=2), "part", dim=4, causal=True).size == 2
     assert wiring(Fancy) == ("dim", "causal")
 
 
-def test_a_refusal_gathers_its_key_on_the_way_out() -> None:
+def test_build_error_has_the_whole_config_key() -> None:
     choice = read('outer.inner="fancy"').outer
     with pytest.raises(BuildError) as caught:
         build(choice, "outer", dim=3, causal=True)
@@ -111,7 +111,7 @@ def test_a_refusal_gathers_its_key_on_the_way_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flag", "says"),
+    ("flag", "message"),
     [
         ("dept=3", "dept: unknown key; did you mean 'depth'?"),
         ("part.sise=3", "part.sise: unknown key of 'plain'; did you mean 'size'?"),
@@ -127,41 +127,43 @@ def test_a_refusal_gathers_its_key_on_the_way_out() -> None:
         ("a..b=3", "--set a..b=3: expected KEY=VALUE"),
     ],
 )
-def test_errors_name_the_key_and_the_nearest_name(flag: str, says: str) -> None:
-    assert says in error(flag)
+def test_error_messages_have_the_key_and_a_similar_name(flag: str, message: str) -> None:
+    assert message in error(flag)
 
 
-def test_all_wrong_keys_are_told_at_once() -> None:
-    assert len(error("dept=3", "depht=4", "depth='x'").splitlines()) == 2  # unknown keys come before types
+def test_all_wrong_keys_are_reported_at_once() -> None:
+    assert (
+        len(error("dept=3", "depht=4", "depth='x'").splitlines()) == 2
+    )  # unknown keys are reported before wrong types
 
 
-def test_every_value_knows_who_gave_it() -> None:
+def test_resolved_config_has_the_origin_of_each_value() -> None:
     layers = [python_layer({"depth": 2, "part": "fancy"}, "a.toml"), flag_layer("part.rate=0.1")]
     origins = resolve(Root, layers).origins
     assert origins == {"depth": "a.toml", "part.kind": "a.toml", "part.rate": "--set part.rate"}
 
 
-def test_a_value_that_is_not_toml_is_text() -> None:
+def test_flag_value_that_is_not_toml_is_a_string() -> None:
     assert read("part.from=../some/where").part.options["from"] == "../some/where"
 
 
-def test_a_config_comes_back_from_its_own_toml() -> None:
+def test_config_round_trips_through_toml() -> None:
     config = read('part={kind="fancy", rate=0.125}', "outer.inner.size=3", "pair=[1, 2]")
     assert resolve(Root, [python_layer(tomllib.loads(to_toml(config)))]).config == config
 
 
 @given(st.integers(1, 10**9), st.floats(0, 1, allow_nan=False), st.text(st.characters(codec="utf-8"), max_size=20))
-def test_any_values_survive_toml(size: int, rate: float, text: str) -> None:
+def test_any_values_round_trip_through_toml(size: int, rate: float, text: str) -> None:
     tree = {"depth": size, "part": {"kind": "plain", "size": size, "from": text}, "pair": [rate, 1.0]}
     config = resolve(Root, [python_layer(tree)]).config
     assert resolve(Root, [python_layer(tomllib.loads(to_toml(config)))]).config == config
 
 
-def test_the_signature_is_the_schema() -> None:
+def test_schema_has_the_keyword_only_parameters() -> None:
     assert set(schema("plain", Plain).model_fields) == {"size", "from"}
 
 
-def test_extends_puts_files_below(tmp_path: Any) -> None:
+def test_recipe_overrides_what_it_extends(tmp_path: Any) -> None:
     (tmp_path / "base.toml").write_text('depth = 1\npart = { kind = "plain", size = 2 }\n')
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "mine.toml").write_text('extends = "../base.toml"\npart.size = 3\n')
@@ -171,22 +173,22 @@ def test_extends_puts_files_below(tmp_path: Any) -> None:
     assert resolved.origins["part.size"].endswith("mine.toml")
 
 
-def test_a_circle_of_extends_is_told(tmp_path: Any) -> None:
+def test_circular_extends_is_an_error(tmp_path: Any) -> None:
     (tmp_path / "a.toml").write_text('extends = "b.toml"\n')
     (tmp_path / "b.toml").write_text('extends = "a.toml"\n')
-    with pytest.raises(ConfigError, match="extends itself"):
+    with pytest.raises(ConfigError, match="extends itself, through "):
         file_layers(str(tmp_path / "a.toml"))
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("depth = ", "not valid TOML"),
         ("extends = 3", "expected a name or an array of names"),
         ('extends = "nope"', "no such"),
     ],
 )
-def test_a_bad_file_is_named(tmp_path: Any, text: str, says: str) -> None:
+def test_bad_recipe_file_is_an_error(tmp_path: Any, text: str, message: str) -> None:
     (tmp_path / "bad.toml").write_text(text)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         file_layers(str(tmp_path / "bad.toml"))

@@ -1,7 +1,7 @@
-"""The two training loops one would write without Saccade: transformers' Marian, and torch's own nn.Transformer.
+"""Two training loops without Saccade, to compare with: transformers' Marian, and torch's nn.Transformer.
 
-Both get the sizes of a Saccade config, so that the models are the same but for details that cost nothing, and both
-train as their documentation shows: forward, cross-entropy over all logits, backward, clip, AdamW.
+Both models have the sizes of a Saccade config and differ from it only in details that do not affect speed. Both are
+trained as their documentation shows: forward, cross-entropy over all logits, backward, clip, AdamW.
 """
 
 import math
@@ -18,7 +18,7 @@ from saccade.parts.positions import sinusoid
 
 @dataclass(frozen=True)
 class Sizes:
-    """What both models are built from."""
+    """The sizes of both models."""
 
     vocabulary: int
     dim: int
@@ -29,7 +29,7 @@ class Sizes:
 
 
 class Marian(nn.Module):
-    """MarianMTModel of transformers, with its default attention."""
+    """transformers' MarianMTModel with its default attention."""
 
     def __init__(self, sizes: Sizes):
         from transformers import MarianConfig, MarianMTModel
@@ -63,13 +63,13 @@ class Marian(nn.Module):
 
 
 class TorchTransformer(nn.Module):
-    """nn.Transformer between a shared table and its transpose, as the tutorials of PyTorch have it."""
+    """nn.Transformer with one embedding table for both sides and the output layer, as in the PyTorch tutorials."""
 
     def __init__(self, sizes: Sizes):
         super().__init__()
         self.table = nn.Embedding(sizes.vocabulary, sizes.dim)
         nn.init.normal_(self.table.weight, std=sizes.dim**-0.5)
-        self.register_buffer("places", sinusoid(torch.arange(512), sizes.dim), persistent=False)
+        self.register_buffer("positions", sinusoid(torch.arange(512), sizes.dim), persistent=False)
         self.dropout = nn.Dropout(sizes.dropout)
         self.transformer = nn.Transformer(
             sizes.dim, sizes.heads, sizes.depth, sizes.depth, sizes.inner, sizes.dropout, batch_first=True
@@ -87,12 +87,12 @@ class TorchTransformer(nn.Module):
         return hidden @ self.table.weight.T
 
     def embed(self, ids: Tensor) -> Tensor:
-        assert isinstance(self.places, Tensor)
-        return self.dropout(self.table(ids) * math.sqrt(self.table.embedding_dim) + self.places[: ids.shape[1]])
+        assert isinstance(self.positions, Tensor)
+        return self.dropout(self.table(ids) * math.sqrt(self.table.embedding_dim) + self.positions[: ids.shape[1]])
 
 
 def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, smoothing: float, clip: float) -> None:
-    """One update of the plain loop."""
+    """One optimizer update."""
     assert batch.inputs is not None
     source, outputs = batch.source.values, batch.outputs
     keep = torch.ones_like(source, dtype=torch.bool) if batch.source.keep is None else batch.source.keep

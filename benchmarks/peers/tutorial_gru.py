@@ -1,5 +1,5 @@
-"""A translator as tutorials of PyTorch write it: a bidirectional GRU reads, a GRU with additive attention (Bahdanau et
-al. 2015) writes one token at a time. It is a peer to measure against: plain torch, neither tuned nor hindered.
+"""A translation model as in the PyTorch tutorials: a bidirectional GRU encoder, and a GRU decoder with additive
+attention (Bahdanau et al. 2015) that generates one token at a time. A speed baseline in plain torch, without tuning.
 
 Shapes: B sentences, S source and T target tokens, D width, V vocabulary. Batch first, padding on the right.
 """
@@ -14,7 +14,7 @@ Batch = tuple[Tensor, Tensor, Tensor, Tensor]  # source_ids [B S], source_length
 
 
 class Encoder(nn.Module):
-    """Half of the width reads forwards, half backwards."""
+    """A bidirectional GRU; each direction has half of the width."""
 
     def __init__(self, vocabulary: int, dim: int, dropout: float):
         super().__init__()
@@ -33,7 +33,7 @@ class Encoder(nn.Module):
 
 
 class Attention(nn.Module):
-    """Weights over the source: softmax(v · tanh(W hidden + U outputs))."""
+    """Additive attention: softmax(v · tanh(W hidden + U outputs))."""
 
     def __init__(self, dim: int):
         super().__init__()
@@ -49,8 +49,8 @@ class Attention(nn.Module):
 
 
 class Decoder(nn.Module):
-    """One step: look, read the last token, choose among all words. `narrow` folds what the output layer sees to D
-    first, as Bahdanau et al. do; tutorials leave that out."""
+    """One decoder step: attention, GRU, output layer. `narrow` projects the input of the output layer to D first, as
+    Bahdanau et al. do; tutorials do not."""
 
     def __init__(self, vocabulary: int, dim: int, dropout: float, narrow: bool):
         super().__init__()
@@ -58,8 +58,8 @@ class Decoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.attention = Attention(dim)
         self.gru = nn.GRU(2 * dim, dim, batch_first=True)
-        folded = nn.Sequential(nn.Linear(3 * dim, dim), nn.Tanh(), nn.Linear(dim, vocabulary))
-        self.output = folded if narrow else nn.Linear(3 * dim, vocabulary)
+        projected = nn.Sequential(nn.Linear(3 * dim, dim), nn.Tanh(), nn.Linear(dim, vocabulary))
+        self.output = projected if narrow else nn.Linear(3 * dim, vocabulary)
 
     def forward(self, token: Tensor, hidden: Tensor, outputs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         embedded = self.dropout(self.embedding(token)).unsqueeze(1)  # [B 1 D]
@@ -70,7 +70,7 @@ class Decoder(nn.Module):
 
 
 class Translator(nn.Module):
-    """The encoder, and the decoder called step after step with the tokens it should have written (teacher forcing)."""
+    """The encoder, and the decoder called step by step on the target tokens (teacher forcing)."""
 
     def __init__(self, vocabulary: int, dim: int, dropout: float = 0.1, narrow: bool = False):
         super().__init__()
@@ -104,8 +104,8 @@ def train_step(model: Translator, optimizer: torch.optim.Optimizer, loss_functio
 def greedy(
     model: Translator, source_ids: Tensor, source_lengths: Tensor, longest: int, stop: bool = True
 ) -> list[list[int]]:
-    """The likeliest token at each step, for all sentences together; ids without the end. With `stop` the loop is left
-    when every sentence has ended, without it `longest` steps are made, come what may."""
+    """Greedy search for a batch; returns ids without the end symbol. With `stop` it ends when every sentence has ended,
+    otherwise it always runs `longest` steps."""
     model.eval()
     outputs, hidden = model.encoder(source_ids, source_lengths)
     mask = source_ids != PAD

@@ -126,7 +126,7 @@ def draw(maps: dict[str, Tensor], spreads: dict[str, Tensor]) -> None:
     assert image is not None
     figure.colorbar(image, ax=axes[3], label="difference", shrink=0.8)
     axes[4].set(
-        title="difference between positions",
+        title="‖x − mean‖ / ‖x‖",
         xlabel="layers",
         yscale="log",
         ylim=(1e-16, 30),

@@ -1,24 +1,25 @@
-"""Make the training files of the alignment recipes: `python recipes/alignment/weigh.py OUT`, after prepare.py and
-`saccade align count --src OUT/pairs.en --tgt OUT/pairs.fr --symmetrise graded -o OUT/pairs.links`.
+"""Make the training files of the alignment recipes: `python recipes/alignment/make_training_files.py OUT`, after
+prepare.py and `saccade align count --src OUT/pairs.en --tgt OUT/pairs.fr --symmetrise graded -o OUT/pairs.links`.
 
-    train.en train.fr         pairs, with the last 447 of them (the text of the gold pairs) as often as `REPEATS`: they
-                              are longer and of another kind than Tatoeba, and few
-    train.en-fr train.fr-en   the counted links of either direction
+    train.en train.fr         pairs.en and pairs.fr, with the last 447 pairs (the text of the gold pairs) REPEATS times:
+                              they are few, longer than Tatoeba and from another domain
+    train.en-fr train.fr-en   the links of each direction
 """
 
 import re
 import sys
 from pathlib import Path
 
-GOLD = 447
+GOLD_PAIRS = 447
 REPEATS = 20
 
 
-def weighed(lines: list[str]) -> str:
-    return "".join(f"{line}\n" for line in lines + lines[-GOLD:] * (REPEATS - 1))
+def with_repeated_gold(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines + lines[-GOLD_PAIRS:] * (REPEATS - 1))
 
 
-def turned(line: str) -> str:
+def swapped(line: str) -> str:
+    """The links with source and target swapped."""
     return re.sub(r"(\d+)([-p])(\d+)", r"\3\2\1", line)
 
 
@@ -27,9 +28,9 @@ def main(folder: Path) -> None:
         return (folder / name).read_text("utf-8").removesuffix("\n").split("\n")
 
     links = lines("pairs.links")
-    files = {"en": lines("pairs.en"), "fr": lines("pairs.fr"), "en-fr": links, "fr-en": [*map(turned, links)]}
+    files = {"en": lines("pairs.en"), "fr": lines("pairs.fr"), "en-fr": links, "fr-en": [*map(swapped, links)]}
     for ending, rows in files.items():
-        (folder / f"train.{ending}").write_bytes(weighed(rows).encode())
+        (folder / f"train.{ending}").write_bytes(with_repeated_gold(rows).encode())
 
 
 if __name__ == "__main__":

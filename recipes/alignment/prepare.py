@@ -1,14 +1,14 @@
-"""Make the text of the alignment recipe: `python recipes/alignment/prepare.py DATA OUT`.
+"""Make the text files of the alignment recipes: `python recipes/alignment/prepare.py DATA OUT`.
 
-DATA holds tatoeba/fra-eng.zip (English-French sentence pairs of tatoeba.org, as manythings.org packs them) and
-align/gold/enfr.src-tgt (the text of 447 Hansard pairs with gold links: Och & Ney 2000; Mihalcea & Pedersen 2003). OUT
-gets
+DATA contains tatoeba/fra-eng.zip (English-French sentence pairs of tatoeba.org, packaged by manythings.org) and
+align/gold/enfr.src-tgt (the text of 447 Hansard pairs with gold links: Och & Ney 2000; Mihalcea & Pedersen 2003). The
+files in OUT are:
 
-    pairs.en pairs.fr   Tatoeba, then the text of the gold pairs, without their links
-    dev.en dev.fr       Tatoeba, other English sentences than those of pairs
+    pairs.en pairs.fr   Tatoeba, followed by the text of the gold pairs
+    dev.en dev.fr       Tatoeba, with English sentences that are not in pairs.en
     gold.en gold.fr     the text of the gold pairs
 
-All of it is lower-cased and cut into words as the gold text is, where contractions are written out ("du" is "de le").
+All text is lowercased and tokenized like the gold text, in which contractions are expanded ("du" is "de le").
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-DEV_SHARE = 100  # one English sentence of so many is for development
+DEV_INTERVAL = 100  # one in so many English sentences goes to the development data
 
 QUOTES = str.maketrans({"’": "'", "‘": "'", "´": "'", "“": '"', "”": '"', "\u202f": " ", "\u00a0": " ", "\u2009": " "})
 ENGLISH = (
@@ -47,15 +47,16 @@ WORD = re.compile(r"\d+(?:[.,]\d+)*|(?:mr|mrs|ms|dr|st|hon|no)\.|aujourd'|'[sd]\
 
 
 def words(text: str, rules: tuple[tuple[str, str], ...]) -> str:
+    """The words of a text, separated by spaces."""
     text = text.translate(QUOTES).lower()
-    for pattern, instead in rules:
-        text = re.sub(pattern, instead, text)
+    for pattern, replacement in rules:
+        text = re.sub(pattern, replacement, text)
     return " ".join(WORD.findall(text))
 
 
 def is_dev(english: str) -> bool:
-    """Every translation of an English sentence stands in one part."""
-    return int.from_bytes(hashlib.sha256(english.lower().encode()).digest()[:4]) % DEV_SHARE == 0
+    """Whether a pair is development data. All translations of an English sentence go to the same part."""
+    return int.from_bytes(hashlib.sha256(english.lower().encode()).digest()[:4]) % DEV_INTERVAL == 0
 
 
 def tatoeba(path: Path) -> dict[str, list[tuple[str, str]]]:

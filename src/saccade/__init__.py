@@ -1,10 +1,10 @@
-"""Saccade: train, see, compare and ship sequence models built on attention.
+"""Saccade: train, inspect, compare and deploy attention-based sequence models.
 
     import saccade
     run = saccade.load("runs/demo")
     run.translate(["Tuesday, March 4, 2031"], beam=4)
 
-Names are imported on first use, so that `saccade --help` need not wait for torch.
+Public names are imported on first use, so that `saccade --help` does not import torch.
 """
 
 import importlib
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from saccade.recipe import Recipe, read_recipe
     from saccade.view.maps import AttentionMaps
 
-_HOME = {
+_MODULES = {  # public name → the module that defines it; "" if it is a module itself
     "AttentionMaps": "saccade.view.maps",
     "ConfigError": "saccade.errors",
     "DataError": "saccade.errors",
@@ -52,10 +52,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'saccade' has no attribute '{name}'")
-    home = _HOME[name]
-    return getattr(importlib.import_module(home), name) if home else importlib.import_module(f"saccade.{name}")
+    module = _MODULES[name]
+    return getattr(importlib.import_module(module), name) if module else importlib.import_module(f"saccade.{name}")
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,6 @@ from saccade.data.links import Links
 from saccade.data.sources import Frames, Pair, Tagged
 from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, in_order, search_settings
-from saccade.decode.torch_engine import torch_engine
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.engines import ENGINES, QUANTIZATIONS, EngineRequest, choose
 from saccade.metrics.translation import score
@@ -125,16 +124,8 @@ class Run:
     def engine(self) -> Engine:
         """The engine that computes translations."""
         self.require(Translation)
-        if self._engine == "torch":
-            return self.on_torch
-        wish = EngineRequest(self.folder.path, self.checkpoint.name, lambda: self, quantization=self._quantization)
-        return choose(self._engine, wish).engine
-
-    @cached_property
-    def on_torch(self) -> Engine:
-        """The engine that works for every model."""
-        self.require(Translation)
-        return torch_engine(self.model, self.codecs.source, self.codecs.target)
+        request = EngineRequest(self.folder.path, self.checkpoint.name, lambda: self, quantization=self._quantization)
+        return choose(self._engine, request).engine
 
     def outputs(
         self,

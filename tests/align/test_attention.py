@@ -1,4 +1,4 @@
-"""Links read from attention: by hand where weights are made up, and from models of every kind."""
+"""Word alignment from attention: small examples with given weights, and models of all kinds."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from saccade.align.attention import (
     candidates,
     cross_attention_maps,
     default_settings,
-    search,
+    rank_settings,
     with_heads,
 )
 from saccade.data.batches import Corpus
@@ -36,50 +36,50 @@ from saccade.tasks.translation import Translation
 from saccade.training.progress import Silent
 
 NAME = "decoder.layers.0.cross"
-# "ab c" → "xy z": two pieces, one piece, the end; the target alike. Rows: what is looked at when <s>, x, y, z are read.
+# "ab c" → "xy z": on each side two tokens, one token, the end symbol. One row of weights per decoder step.
 AB_C_TO_XY_Z = WordPairs([[[5, 6], [7]]], [[[8, 9], [10]]])
 WEIGHTS = torch.tensor(
     [
         # a    b    c   </s>
-        [0.1, 0.1, 0.7, 0.1],  # reads <s>, writes x
-        [0.3, 0.3, 0.4, 0.0],  # reads x, writes y: the two pieces of "ab" together outweigh "c"
-        [0.2, 0.2, 0.3, 0.3],  # reads y, writes z
-        [0.0, 0.1, 0.2, 0.7],  # reads z, writes </s>
+        [0.1, 0.1, 0.7, 0.1],  # input <s>, output x
+        [0.3, 0.3, 0.4, 0.0],  # input x, output y: the two tokens of "ab" together outweigh "c"
+        [0.2, 0.2, 0.3, 0.3],  # input y, output z
+        [0.0, 0.1, 0.2, 0.7],  # input z, output </s>
     ]
 )
 
 
 def links(step: attention.Step, end: attention.End, weights: Tensor = WEIGHTS) -> list[tuple[int, int]]:
     maps = {NAME: weights[None, None]}
-    (found,) = attention._links(AB_C_TO_XY_Z, [0], maps, AlignmentSettings(((NAME, 0),), step, end))
-    return sorted(found)
+    (pair_links,) = attention._links(AB_C_TO_XY_Z, [0], maps, AlignmentSettings(((NAME, 0),), step, end))
+    return sorted(pair_links)
 
 
-def test_a_word_is_read_where_it_is_the_input() -> None:
-    # xy: .3+.3+.2+.2 for "ab" against .7 for "c"; z: .1 for "ab", .2 for "c", though the end has more
+def test_input_step_takes_the_weights_where_the_word_is_the_input() -> None:
+    # xy: .3+.3+.2+.2 for "ab" against .7 for "c"; z: .1 for "ab", .2 for "c", although the end symbol has more
     assert links("input", "ignore") == [(0, 0), (1, 1)]
 
 
-def test_a_word_is_read_where_it_is_the_output() -> None:
+def test_output_step_takes_the_weights_where_the_word_is_the_output() -> None:
     # xy: .2+.6 for "ab" against 1.1 for "c"; z: .4 against .3
     assert links("output", "ignore") == [(0, 1), (1, 0)]
 
 
-def test_the_end_symbol_may_take_the_link() -> None:
+def test_null_leaves_a_word_without_a_link_if_the_end_symbol_has_the_most_weight() -> None:
     assert links("input", "null") == [(0, 0)]
 
 
 def test_heads_are_averaged() -> None:
     maps = {NAME: torch.stack([WEIGHTS, WEIGHTS.flip(1)])[None], "decoder.layers.1.cross": WEIGHTS[None, None]}
-    both = AlignmentSettings(((NAME, 1), ("decoder.layers.1.cross", 0)))
-    (found,) = attention._links(AB_C_TO_XY_Z, [0], maps, both)
+    two_heads = AlignmentSettings(((NAME, 1), ("decoder.layers.1.cross", 0)))
+    (pair_links,) = attention._links(AB_C_TO_XY_Z, [0], maps, two_heads)
     mean = (WEIGHTS + WEIGHTS.flip(1)) / 2
-    assert sorted(found) == links("input", "ignore", mean)
+    assert sorted(pair_links) == links("input", "ignore", mean)
 
 
-def test_a_reading_survives_its_file() -> None:
-    reading = AlignmentSettings(((NAME, 0), (NAME, 3)), "output", "null")
-    assert AlignmentSettings.of(reading.plain()) == reading
+def test_settings_round_trip_through_plain() -> None:
+    settings = AlignmentSettings(((NAME, 0), (NAME, 3)), "output", "null")
+    assert AlignmentSettings.of(settings.plain()) == settings
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_a_reading_survives_its_file() -> None:
         {"heads": "x", "step": "input", "end": "null"},
     ],
 )
-def test_what_is_no_reading_is_refused(stored: Any) -> None:
-    with pytest.raises(ValueError, match="is no reading"):
+def test_other_values_are_not_settings(stored: Any) -> None:
+    with pytest.raises(ValueError, match=r"^not alignment settings$"):
         AlignmentSettings.of(stored)
 
 
@@ -125,18 +125,18 @@ def model_of(sides: dict[str, Any]) -> Model:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_target_word_gets_a_link_whatever_the_model(name: str) -> None:
+def test_every_target_word_gets_a_link(name: str) -> None:
     model = model_of(MODELS[name])
     words = WordPairs.of(CODECS, PAIRS)
-    reading = default_settings(model, Translation())
-    for batch_tokens in (1, 4096):  # alone or together, the links are the same
-        found = dict(align(model, words, reading, batch_tokens))
-        assert [sorted({t for _, t in found[row]}) for row in range(5)] == [[0, 1], [], [0, 1, 2, 3, 4], [0], []]
-        assert all(s < len(source.split()) for row, (source, _) in enumerate(PAIRS) for s, _ in found[row])
-        assert found == dict(align(model, words, reading, 4096))
+    settings = default_settings(model, Translation())
+    for batch_tokens in (1, 4096):  # the links do not depend on the batch size
+        links = dict(align(model, words, settings, batch_tokens))
+        assert [sorted({t for _, t in links[row]}) for row in range(5)] == [[0, 1], [], [0, 1, 2, 3, 4], [0], []]
+        assert all(s < len(source.split()) for row, (source, _) in enumerate(PAIRS) for s, _ in links[row])
+        assert links == dict(align(model, words, settings, 4096))
 
 
-def test_the_usual_reading_is_of_the_last_layer_but_one() -> None:
+def test_default_settings_use_the_second_to_last_layer() -> None:
     model = model_of(MODELS["transformer"])
     assert default_settings(model, Translation()).heads == (
         ("decoder.layers.1.cross", 0),
@@ -147,47 +147,47 @@ def test_the_usual_reading_is_of_the_last_layer_but_one() -> None:
     )
 
 
-def test_layers_and_heads_may_be_chosen() -> None:
+def test_layers_and_heads_can_be_selected() -> None:
     model = model_of(MODELS["transformer"])
     base = default_settings(model, Translation())
     assert with_heads(model, base, [0, 2], [1]).heads == (("decoder.layers.0.cross", 1), ("decoder.layers.2.cross", 1))
     assert with_heads(model, base, [], [1]).heads == (("decoder.layers.1.cross", 1),)
     assert with_heads(model, base, [2], []).heads == (("decoder.layers.2.cross", 0), ("decoder.layers.2.cross", 1))
-    with pytest.raises(RunError, match="--layer 3: the attentions to the source are 0 to 2"):
+    with pytest.raises(RunError, match="--layer 3: the model has cross-attention layers 0 to 2"):
         with_heads(model, base, [3], [])
     with pytest.raises(RunError, match=r"--head 2: decoder.layers.1.cross has heads 0 to 1"):
         with_heads(model, base, [], [2])
 
 
-def test_without_attention_there_is_nothing_to_read() -> None:
+def test_model_without_cross_attention_cannot_align() -> None:
     model = model_of({"encoder": GRU, "decoder": GRU | {"cross": "at_start"}})
-    with pytest.raises(RunError, match="has no attention to its source"):
+    with pytest.raises(RunError, match="the model has no cross-attention"):
         default_settings(model, Translation())
-    with pytest.raises(RunError, match="has no attention to its source"):
+    with pytest.raises(RunError, match="the model has no cross-attention"):
         next(cross_attention_maps(model, WordPairs.of(CODECS, PAIRS), 4096))
 
 
-def test_the_search_finds_the_reading_that_made_the_links() -> None:
+def test_ranking_finds_the_settings_that_produced_the_links() -> None:
     model = model_of(MODELS["transformer"])
     pairs = [("a b c a", "b c a b"), ("c a b", "a b c c"), ("b a", "c b a")] * 3
     words = WordPairs.of(CODECS, pairs)
-    secret = AlignmentSettings((("decoder.layers.2.cross", 1),), "output")
-    made = dict(align(model, words, secret, 4096))
-    found = search(model, words, [Gold(made[row], made[row]) for row in range(len(pairs))], 4096)
-    best = [reading for reading, scores in found if scores.aer == found[0][1].aer]
-    assert found[0][1].aer == pytest.approx(0)
-    assert secret in best
-    assert len(found) == len(candidates({f"decoder.layers.{layer}.memory": 2 for layer in range(3)})) == 40
+    true_settings = AlignmentSettings((("decoder.layers.2.cross", 1),), "output")
+    links = dict(align(model, words, true_settings, 4096))
+    ranked = rank_settings(model, words, [Gold(links[row], links[row]) for row in range(len(pairs))], 4096)
+    best = [settings for settings, scores in ranked if scores.aer == ranked[0][1].aer]
+    assert ranked[0][1].aer == pytest.approx(0)
+    assert true_settings in best
+    assert len(ranked) == len(candidates({f"decoder.layers.{layer}.memory": 2 for layer in range(3)})) == 40
 
 
-# ── guided: a head learns the links it is given ──
+# ── guided alignment: a head is trained on given links ──
 
 WORDS = "one two three four five six seven eight"
 OTHERS = "un deux trois quatre cinq six sept huit"
 
 
 def write_corpus(folder: Path, rows: int) -> None:
-    """A dictionary whose sentences come out backwards, and their links."""
+    """Random sentences, word-by-word translations in reverse order, and their links."""
     generator = torch.Generator().manual_seed(5)
     english, french = WORDS.split(), OTHERS.split()
     chosen = [
@@ -216,45 +216,47 @@ def guided(folder: Path, guide: Any, updates: int) -> dict[str, Any]:
     }
 
 
-NONE, BOTH = [0, 0, 1], [0.5, 0.5, 0]
+ON_END, ON_BOTH_WORDS = [0, 0, 1], [0.5, 0.5, 0]
 
 
 @pytest.mark.parametrize(
-    ("trust", "step", "told"),
+    ("confidence", "step", "target"),
     [
-        (1.0, "output", [NONE, BOTH]),
-        (1.0, "input", [[0, 0, 0], NONE]),
-        (0.5, "output", [NONE, [0.25, 0.25, 0.5]]),
+        (1.0, "output", [ON_END, ON_BOTH_WORDS]),
+        (1.0, "input", [[0, 0, 0], ON_END]),
+        (0.5, "output", [ON_END, [0.25, 0.25, 0.5]]),
     ],
 )
-def test_a_guide_costs_what_the_links_say(trust: float, step: Any, told: list[list[float]]) -> None:
-    """One target word, linked to both source words, and one without links: what is not linked belongs to the end."""
-    links = [np.array([[0, 1, trust], [1, 1, trust]])]  # output 1; output 0 has none
+def test_guide_loss_is_the_cross_entropy_with_the_links(
+    confidence: float, step: Any, target: list[list[float]]
+) -> None:
+    """One target word is linked to both source words, one has no link. Missing weight belongs to the end symbol."""
+    links = [np.array([[0, 1, confidence], [1, 1, confidence]])]  # output 1; output 0 has none
     batch = Corpus([[5, 6]], [[8, 9]], links=links).batch([0])
     weights = torch.tensor([[[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.6, 0.2, 0.2]]])
     cost = GuidedHead(head=1, weight=2.0, step=step).cost(torch.stack([torch.rand(1, 3, 3), weights], 1), batch)
-    wanted = -2.0 * (torch.tensor(told) * weights[0, :2].log()).sum(-1)
-    assert cost[0, :2].tolist() == pytest.approx(wanted.tolist())
+    expected = -2.0 * (torch.tensor(target) * weights[0, :2].log()).sum(-1)
+    assert cost[0, :2].tolist() == pytest.approx(expected.tolist())
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("step", ["input", "output"])
-def test_a_guided_head_learns_the_links(step: str, tmp_path: Path) -> None:
+def test_guided_head_learns_the_links(step: str, tmp_path: Path) -> None:
     write_corpus(tmp_path, 1000)
     guide = {"kind": "head", "attention": "decoder.layers.2.cross", "head": 1, "step": step, "weight": 1.0}
     run = api.train(guided(tmp_path, guide, 150), tmp_path / "run", report=Silent())
     assert run.alignment_settings == AlignmentSettings((("decoder.layers.2.cross", 1),), step, "null")  # type: ignore[arg-type]
     pairs = [("two five eight one", "un huit cinq deux"), ("six one two", "deux un six")]
     assert run.align(pairs) == [frozenset({(3, 0), (2, 1), (1, 2), (0, 3)}), frozenset({(2, 0), (1, 1), (0, 2)})]
-    shown = run.folder.metrics.read_text("utf-8")
-    assert '"guide"' in shown, "the log names the loss"
-    again = run.align(pairs, AlignmentSettings((("decoder.layers.0.cross", 0),)))
-    assert again != run.align(pairs), "another head was not told"
+    logged = run.folder.metrics.read_text("utf-8")
+    assert '"guide"' in logged, "the loss is not logged"
+    other_head = run.align(pairs, AlignmentSettings((("decoder.layers.0.cross", 0),)))
+    assert other_head != run.align(pairs), "only one head is guided"
 
 
 @pytest.fixture
-def refused(tmp_path: Path) -> Callable[[Any], str]:
+def guide_error(tmp_path: Path) -> Callable[[Any], str]:
     def message(guide: Any) -> str:
         write_corpus(tmp_path, 5)
         with pytest.raises(Exception, match=r"guide") as caught:
@@ -264,39 +266,39 @@ def refused(tmp_path: Path) -> Callable[[Any], str]:
     return message
 
 
-def test_a_guide_for_what_is_not_there_is_refused(refused: Callable[[Any], str]) -> None:
-    assert "task.guide.attention: there is no attention 'decoder.layers.7.cross'; did you mean" in refused(
+def test_guide_of_an_unknown_attention_or_head_is_an_error(guide_error: Callable[[Any], str]) -> None:
+    assert "task.guide.attention: there is no attention 'decoder.layers.7.cross'; did you mean" in guide_error(
         {"kind": "head", "attention": "decoder.layers.7.cross"}
     )
-    assert "task.guide.head: decoder.layers.1.cross has heads 0 to 1, got 2" in refused({"kind": "head", "head": 2})
+    assert "task.guide.head: decoder.layers.1.cross has heads 0 to 1, got 2" in guide_error({"kind": "head", "head": 2})
 
 
-class Listener(Silent):
-    """Remembers what is said."""
+class RecordingReporter(Silent):
+    """Keeps the messages."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def say(self, text: str) -> None:
-        self.said.append(text)
+        self.messages.append(text)
 
 
-def test_without_links_they_are_counted_and_learned_from(tmp_path: Path) -> None:
+def test_missing_links_are_computed_before_guided_training(tmp_path: Path) -> None:
     write_corpus(tmp_path, 200)
     recipe = guided(tmp_path, {"kind": "head", "weight": 2.0}, 60)
     recipe["data"]["train"].pop("links")
-    report = Listener()
+    report = RecordingReporter()
     api.train(recipe, tmp_path / "run", report=report)
-    assert "counting which pieces belong together, forward: HMM, round 5 of 5" in report.said
+    assert "aligning the training tokens, forward: HMM, iteration 5 of 5" in report.messages
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text("utf-8").splitlines()]
     costs = [line["parts"]["guide"] for line in lines if "parts" in line]
     assert costs[-1] < costs[0] / 2
 
 
-def test_links_that_are_too_many_to_count_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_text_to_align_before_training_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_corpus(tmp_path, 20)
     recipe = guided(tmp_path, {"kind": "head"}, 2)
     recipe["data"]["train"].pop("links")
     monkeypatch.setattr(translation, "MAX_ALIGNMENT_CELLS", 10)
-    with pytest.raises(DataError, match=r"task.guide: counting .* give them with data.train.links = FILE"):
+    with pytest.raises(DataError, match=r"task.guide: aligning .* would take .* set data.train.links = FILE"):
         api.train(recipe, tmp_path / "run", report=Silent())

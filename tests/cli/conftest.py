@@ -1,4 +1,4 @@
-"""One tiny trained run, and a way to call the program as a user does without paying for a process each time."""
+"""One tiny trained run, and a fixture that runs commands in this process, because starting one each time is slow."""
 
 import io
 import sys
@@ -38,8 +38,8 @@ validate_every = 30
 
 
 @pytest.fixture(scope="module", autouse=True)
-def at_full_speed() -> Iterator[None]:
-    """Shapes are checked elsewhere."""
+def without_shape_checks() -> Iterator[None]:
+    """Other tests check shapes."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -60,24 +60,23 @@ def run(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(recipe, tmp_path_factory.mktemp("runs") / "tiny", report=Silent()).folder.path
 
 
-class Said(NamedTuple):
-    """What a command answered."""
-
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    """`call("translate", run, stdin=b"a b\\n")` in this process."""
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., CommandResult]:
+    """`call("translate", run, stdin=b"a b\\n")` runs a command in this process."""
     from saccade.cli import main
 
-    def called(*arguments: object, stdin: bytes = b"") -> Said:
+    def run_command(*arguments: object, stdin: bytes = b"") -> CommandResult:
         command = [str(argument) for argument in arguments]
         monkeypatch.setattr(sys, "argv", ["saccade", *command])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), "utf-8"))
         code = main(command)
-        return Said(code, *capsys.readouterr())
+        captured = capsys.readouterr()
+        return CommandResult(code, captured.out, captured.err)
 
-    return called
+    return run_command

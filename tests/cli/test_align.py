@@ -56,7 +56,7 @@ def test_layer_head_and_step_options_change_the_alignment(call: Call, run: Path,
     }
     assert len(set(outs.values())) > 1
     assert "heads 0 to 1" in call(*command, "--head", "2").err
-    assert "are 0 to 0" in call(*command, "--layer", "1").err
+    assert "--layer 1: the model has cross-attention layers 0 to 0" in call(*command, "--layer", "1").err
 
 
 def test_search_stores_the_best_settings_in_the_run(
@@ -79,7 +79,7 @@ def test_search_stores_the_best_settings_in_the_run(
         (run / "alignment.json").write_text('{"heads": 3}', "utf-8")
         result = call("align", run, "--src", src, "--tgt", tgt)
         assert (result.code, result.err.count("\n")) == (1, 1)
-        assert "alignment.json: is no reading of alignments; run `saccade align search` again" in result.err
+        assert "alignment.json: not alignment settings; run `saccade align search` again" in result.err
     finally:
         (run / "alignment.json").unlink()
 

@@ -326,7 +326,7 @@ def test_a_run_of_another_task_is_rejected_with_the_right_command(
         assert out.read_text("utf-8") == "precious"
     result = call("view", trained("words").run, "a")
     assert result.code == 1
-    assert "attention can be shown of runs that translate" in result.err
+    assert "attention can be shown for translation runs only" in result.err
 
 
 def test_a_damaged_run_does_not_truncate_the_output_file(trained: Trains, call: Call, tmp_path: Path):

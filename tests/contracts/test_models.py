@@ -106,8 +106,14 @@ def test_each_dropout_rate_is_used_in_training_only(variant: Variant, key: str) 
 ERRORS = {
     "encoder.embedding=series": ("model.encoder.embedding", "reads frames of numbers"),
     "encoder=recurrent.embedding=series": ("model.encoder.embedding", "reads frames of numbers"),
-    "encoder.block.self=unprojected.coverage=True": ("model.encoder.block.self.coverage", "works only in cross-attention"),
-    "decoder.block.self=unprojected.coverage=True": ("model.decoder.block.self.coverage", "works only in cross-attention"),
+    "encoder.block.self=unprojected.coverage=True": (
+        "model.encoder.block.self.coverage",
+        "works only in cross-attention",
+    ),
+    "decoder.block.self=unprojected.coverage=True": (
+        "model.decoder.block.self.coverage",
+        "works only in cross-attention",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""A fused step gives what the modules give, over every model that fits it; what does not fit keeps to its modules."""
+"""Fused models give the same results as their modules, and models with other parts are not fused."""
 
 import copy
 import math
@@ -41,60 +41,60 @@ def model_of(changes: dict[str, Any]) -> Model:
     return perturbed(assemble(config, V, V), by=0.2).eval()
 
 
-FITTING: dict[str, dict[str, Any]] = {
+FUSED_MODELS: dict[str, dict[str, Any]] = {
     "pre-norm": {},
     "post-norm": {"block": {"connection": "post"}},
-    "learned places": {"decoder": {"depth": 2, "position": {"kind": "learned", "longest": 20}}},
+    "learned positions": {"decoder": {"depth": 2, "position": {"kind": "learned", "longest": 20}}},
     "dot score": {"block": {"self": {"heads": 2, "score": "dot"}, "cross": {"heads": 3, "score": "dot"}}},
-    "own widths": {"block": {"self": {"heads": 2, "key_width": 5, "value_width": 5}, "cross": {"heads": 4}}},
+    "explicit widths": {"block": {"self": {"heads": 2, "key_width": 5, "value_width": 5}, "cross": {"heads": 4}}},
     "gelu": {"block": {"feed_forward": {"inner": 9, "activation": "gelu"}}},
     "linear head": {"head": "linear"},
     "tied head with a bias": {"head": {"kind": "tied", "bias": True}},
 }
-OTHERS: dict[str, dict[str, Any]] = {
+UNFUSED_MODELS: dict[str, dict[str, Any]] = {
     "recurrent": {"decoder": {"kind": "recurrent"}, "block": {}},
     "sparse normalizer": {"block": {"cross": {"heads": 3, "normalizer": "sparsemax"}}},
     "additive score": {"block": {"self": {"heads": 2, "score": "additive"}}},
     "unprojected": {"block": {"self": "unprojected"}},
-    "keys as wide as no value": {"block": {"self": {"heads": 2, "key_width": 5, "value_width": 3}}},
+    "different key and value widths": {"block": {"self": {"heads": 2, "key_width": 5, "value_width": 3}}},
 }
 
 
 def log_probs(steps: Any, model: Model, keep: Tensor | None, beam: int, sentences: int = 3) -> Tensor:
-    """Of a search that moves hypotheses and lets sentences leave until one is left."""
-    dice = torch.Generator().manual_seed(1)
-    memory = model.encoder.encode(torch.randint(4, V, (sentences, 7), generator=dice), keep)
+    """The log-probabilities of a search that reorders hypotheses and removes sentences until one is left."""
+    generator = torch.Generator().manual_seed(1)
+    memory = model.encoder.encode(torch.randint(4, V, (sentences, 7), generator=generator), keep)
     state = select(steps.start(memory, sentences), torch.arange(sentences).repeat_interleave(beam))
-    found, rows = [], sentences
+    results, rows = [], sentences
     for step in range(20):
-        tokens = torch.randint(4, V, (rows * beam,), generator=dice)
-        said, state = steps.step(tokens, state)
-        found.append(said.flatten())
-        moved = torch.arange(rows)[:, None] * beam + torch.randint(0, beam, (rows, beam), generator=dice)
-        state = select(state, moved.flatten())
+        tokens = torch.randint(4, V, (rows * beam,), generator=generator)
+        step_log_probs, state = steps.step(tokens, state)
+        results.append(step_log_probs.flatten())
+        order = torch.arange(rows)[:, None] * beam + torch.randint(0, beam, (rows, beam), generator=generator)
+        state = select(state, order.flatten())
         if step in (3, 12) and rows > 1:
             stay = torch.tensor([0, 2][: rows - 1])
             state, rows = select(state, (stay[:, None] * beam + torch.arange(beam)).flatten(), stay), rows - 1
-    return torch.cat(found)
+    return torch.cat(results)
 
 
-@pytest.mark.parametrize("name", FITTING)
+@pytest.mark.parametrize("name", FUSED_MODELS)
 @pytest.mark.parametrize("keep", [None, SHORT], ids=["whole", "padded"])
 @pytest.mark.parametrize("beam", [1, 4])
 @torch.inference_mode()
-def test_it_gives_what_the_modules_give(name: str, keep: Tensor | None, beam: int) -> None:
-    model = model_of(dict(FITTING[name]))
+def test_fused_decoder_equals_the_modules(name: str, keep: Tensor | None, beam: int) -> None:
+    model = model_of(dict(FUSED_MODELS[name]))
     assert can_fuse_decoder(model)
     modules, *others = (log_probs(steps, model, keep, beam) for steps in all_of(model))
     for other in others:
         torch.testing.assert_close(other, modules, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", FITTING)
+@pytest.mark.parametrize("name", FUSED_MODELS)
 @pytest.mark.parametrize("keep", [None, SHORT], ids=["whole", "padded"])
 @torch.inference_mode()
-def test_it_reads_what_the_modules_read(name: str, keep: Tensor | None) -> None:
-    model = model_of(dict(FITTING[name]))
+def test_fused_encoder_equals_the_modules(name: str, keep: Tensor | None) -> None:
+    model = model_of(dict(FUSED_MODELS[name]))
     assert can_fuse_encoder(model)
     values = torch.randint(4, V, (3, 7))
     fused, modules = FusedEncoder(model)(values, keep), model.encoder.encode(values, keep)
@@ -103,62 +103,62 @@ def test_it_reads_what_the_modules_read(name: str, keep: Tensor | None) -> None:
     torch.testing.assert_close(fused.summary, modules.summary, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", FITTING)
+@pytest.mark.parametrize("name", FUSED_MODELS)
 @pytest.mark.parametrize("beam", [1, 4])
 @torch.inference_mode()
-def test_a_lone_sentence_too(name: str, beam: int) -> None:
-    model = model_of(dict(FITTING[name]))
+def test_fused_decoder_equals_the_modules_for_a_single_sentence(name: str, beam: int) -> None:
+    model = model_of(dict(FUSED_MODELS[name]))
     modules, fused = (
         log_probs(steps, model, None, beam, sentences=1) for steps in (UnfusedDecoder(model), FusedDecoder(model))
     )
     torch.testing.assert_close(fused, modules, rtol=1e-5, atol=1e-5)
 
 
-def single_log_probs(writer: StepModel, memory: Memory, count: int = 60) -> Tensor:
-    """Of a single hypothesis, after each of so many tokens."""
-    single, tokens = writer.single(memory), torch.randint(4, V, (count,), generator=torch.Generator().manual_seed(1))
+def single_log_probs(decoder: StepModel, memory: Memory, count: int = 60) -> Tensor:
+    """The log-probabilities of a single hypothesis after each of `count` random tokens."""
+    single, tokens = decoder.single(memory), torch.randint(4, V, (count,), generator=torch.Generator().manual_seed(1))
     return torch.stack([torch.from_numpy(single.log_probs(token)) for token in tokens.tolist()])
 
 
-@pytest.mark.parametrize("places", [7, 90], ids=["short", "long"])
-@pytest.mark.parametrize("name", FITTING)
+@pytest.mark.parametrize("length", [7, 90], ids=["short", "long"])
+@pytest.mark.parametrize("name", FUSED_MODELS)
 @torch.inference_mode()
-def test_a_lone_hypothesis_is_told_what_the_modules_say(name: str, places: int) -> None:
-    model = model_of(dict(FITTING[name]))
+def test_single_hypothesis_equals_the_modules(name: str, length: int) -> None:
+    model = model_of(dict(FUSED_MODELS[name]))
     assert can_decode_single(FusedDecoder(model))
-    memory = model.encoder.encode(torch.randint(4, V, (1, places)), None)
+    memory = model.encoder.encode(torch.randint(4, V, (1, length)), None)
     modules, single = (
-        single_log_probs(writer, memory, 19) for writer in (UnfusedDecoder(model), SingleDecoder(FusedDecoder(model)))
+        single_log_probs(decoder, memory, 19) for decoder in (UnfusedDecoder(model), SingleDecoder(FusedDecoder(model)))
     )
     torch.testing.assert_close(single, modules, rtol=1e-5, atol=1e-5)
 
 
 @torch.inference_mode()
-def test_a_lone_hypothesis_is_told_so_whatever_the_scores() -> None:
-    """Attention to one place alone, and scores whose exponentials no float holds."""
+def test_single_hypothesis_equals_the_modules_for_extreme_scores() -> None:
+    """Attention to one position only, and scores whose exponentials overflow."""
     model = model_of({})
     for part in model.decoder.modules():
         if isinstance(part, MultiHead):
             part.query.weight.mul_(300.0)
     memory = model.encoder.encode(torch.randint(4, V, (1, 7)), None)
     modules, single = (
-        single_log_probs(writer, memory) for writer in (UnfusedDecoder(model), SingleDecoder(FusedDecoder(model)))
+        single_log_probs(decoder, memory) for decoder in (UnfusedDecoder(model), SingleDecoder(FusedDecoder(model)))
     )
     torch.testing.assert_close(single, modules, rtol=1e-3, atol=1e-3)
 
 
 @torch.inference_mode()
-def test_a_padded_memory_is_for_the_lean_step() -> None:
+def test_single_hypothesis_with_a_padded_memory_equals_the_modules() -> None:
     model = model_of({})
     memory = model.encoder.encode(torch.randint(4, V, (1, 7)), SHORT[1:2])
     modules, single = (
-        single_log_probs(writer, memory) for writer in (UnfusedDecoder(model), SingleDecoder(FusedDecoder(model)))
+        single_log_probs(decoder, memory) for decoder in (UnfusedDecoder(model), SingleDecoder(FusedDecoder(model)))
     )
     torch.testing.assert_close(single, modules, rtol=1e-5, atol=1e-5)
 
 
 @torch.inference_mode()
-def test_a_mean_that_nobody_takes_away_is_kept() -> None:
+def test_pre_norm_without_a_final_norm_is_not_decoded_with_numpy() -> None:
     fused = FusedDecoder(model_of({}))
     assert can_decode_single(fused)
     fused.final_norm = nn.Identity()
@@ -166,8 +166,8 @@ def test_a_mean_that_nobody_takes_away_is_kept() -> None:
 
 
 @pytest.mark.parametrize("name", ["pre-norm", "post-norm"])
-def test_unscored_outputs_are_the_scored_ones(name: str) -> None:
-    engine = engine_of(model_of(dict(FITTING[name])))
+def test_outputs_without_scores_equal_those_with_scores(name: str) -> None:
+    engine = engine_of(model_of(dict(FUSED_MODELS[name])))
     for line in ("a b c", "c", "q r s a b c d e f g"):
         scored, unscored = (
             next(in_order(engine.generate([line], resolve(DecodeConfig, [python_layer(tree)]).config)))[0]
@@ -179,11 +179,11 @@ def test_unscored_outputs_are_the_scored_ones(name: str) -> None:
 
 
 def all_of(model: Model) -> list[Any]:
-    """Ways to step: module by module, and as fused as can be."""
+    """The unfused and the fused decoder."""
     return [UnfusedDecoder(model), FusedDecoder(model)]
 
 
-def test_numpy_has_neither_wide_models_nor_other_types_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numpy_decodes_neither_wide_models_nor_other_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
     fused = FusedDecoder(model_of({}))
     monkeypatch.setattr(single, "MAX_NUMPY_WEIGHTS", max(3 * D * D, 17 * D))
     assert can_decode_single(fused)
@@ -194,7 +194,7 @@ def test_numpy_has_neither_wide_models_nor_other_types_of_weights(monkeypatch: p
 
 
 @torch.inference_mode()
-def test_a_long_one_too() -> None:
+def test_first_step_equals_the_modules_for_a_long_source() -> None:
     model = model_of({})
     memory = model.encoder.encode(torch.randint(4, V, (1, 90)), None)
     modules, *others = (steps.step(torch.tensor([5]), steps.start(memory, 1))[0] for steps in all_of(model))
@@ -203,42 +203,42 @@ def test_a_long_one_too() -> None:
 
 
 @torch.inference_mode()
-def test_it_knows_places_as_far_as_the_model_does() -> None:
+def test_long_outputs_equal_the_modules() -> None:
     model = model_of({})
     memory = model.encoder.encode(torch.randint(4, V, (1, 7)), None)
-    writers = UnfusedDecoder(model), FusedDecoder(model), SingleDecoder(FusedDecoder(model))
-    plain, *others = (single_log_probs(writer, memory, 150) for writer in writers)
+    decoders = UnfusedDecoder(model), FusedDecoder(model), SingleDecoder(FusedDecoder(model))
+    modules, *others = (single_log_probs(decoder, memory, 150) for decoder in decoders)
     for other in others:
-        torch.testing.assert_close(other, plain, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(other, modules, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_parts_keep_to_their_modules(name: str) -> None:
-    assert not can_fuse_decoder(model_of(dict(OTHERS[name])))
+@pytest.mark.parametrize("name", UNFUSED_MODELS)
+def test_models_with_other_parts_are_not_fused(name: str) -> None:
+    assert not can_fuse_decoder(model_of(dict(UNFUSED_MODELS[name])))
 
 
-def test_who_listens_is_told() -> None:
+def test_model_with_listeners_is_not_fused() -> None:
     model = model_of({})
-    quick = FusedModel(model)
+    fused = FusedModel(model)
     with capture(model):
         assert not can_fuse_decoder(model)
         assert not can_fuse_encoder(model)
-        assert not quick.is_current()
+        assert not fused.is_current()
     assert can_fuse_decoder(model)
     assert can_fuse_encoder(model)
-    assert quick.is_current()
+    assert fused.is_current()
 
 
-def added_to(model: Model) -> None:
+def change_in_place(model: Model) -> None:
     with torch.no_grad():
         linear_of(model).weight.add_(1.0)
 
 
-def replaced_in(model: Model) -> None:
+def replace_weight(model: Model) -> None:
     linear_of(model).weight = nn.Parameter(linear_of(model).weight.detach().clone())
 
 
-def stepped(model: Model) -> None:
+def optimizer_step(model: Model) -> None:
     optimizer = adamw(model)
     model.head.log_probs(torch.randn(3, D)).sum().backward()
     optimizer.step()
@@ -249,27 +249,29 @@ def linear_of(model: Model) -> nn.Linear:
 
 
 CHANGES: dict[str, Callable[[Model], Any]] = {
-    "added to": added_to,
-    "replaced": replaced_in,
-    "a step of our optimizer": stepped,
-    "other data": lambda model: vector_to_parameters(2 * parameters_to_vector(model.parameters()), model.parameters()),
-    "another type": lambda model: model.double(),
+    "in place": change_in_place,
+    "replaced": replace_weight,
+    "optimizer step": optimizer_step,
+    "replaced data": lambda model: vector_to_parameters(
+        2 * parameters_to_vector(model.parameters()), model.parameters()
+    ),
+    "another dtype": lambda model: model.double(),
     "another layer": lambda model: model.decoder.layers.__setitem__(0, copy.deepcopy(model.decoder.layers[0])),
 }
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_other_weights_are_seen(name: str) -> None:
+def test_changed_weights_make_a_fused_model_outdated(name: str) -> None:
     model = model_of({"decoder": {"depth": 2}})
-    quick = FusedModel(model)
-    assert quick.is_current()
+    fused = FusedModel(model)
+    assert fused.is_current()
     CHANGES[name](model)
-    assert not quick.is_current()
+    assert not fused.is_current()
 
 
-def texts(engine: Any, kind: str = "greedy") -> list[tuple[int, ...]]:
+def token_ids(engine: Any, kind: str = "greedy") -> list[tuple[int, ...]]:
     decode = resolve(DecodeConfig, [python_layer({"search": kind})]).config
-    return [found[0].ids for found in in_order(engine.generate(["a b c", "c", "b b b b"], decode))]
+    return [outputs[0].ids for outputs in in_order(engine.generate(["a b c", "c", "b b b b"], decode))]
 
 
 def engine_of(model: Model) -> Any:
@@ -278,38 +280,38 @@ def engine_of(model: Model) -> Any:
     return torch_engine(model, words, words)
 
 
-def test_an_engine_that_is_kept_writes_with_the_weights_there_are() -> None:
+def test_engine_uses_the_current_weights() -> None:
     model = model_of({"head": "linear"})
-    kept = engine_of(model)
-    before = texts(kept)
+    engine = engine_of(model)
+    before = token_ids(engine)
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(torch.randn_like(weight))
-    assert texts(kept) == texts(engine_of(model)) != before
+    assert token_ids(engine) == token_ids(engine_of(model)) != before
     with capture(model) as maps:
-        next(kept.generate(["a b c"], resolve(DecodeConfig, [python_layer({"search": "greedy"})]).config))
+        next(engine.generate(["a b c"], resolve(DecodeConfig, [python_layer({"search": "greedy"})]).config))
     assert len(maps)
 
 
 @pytest.mark.parametrize("change", [lambda model: model.bfloat16(), lambda model: model.double()])
 @pytest.mark.parametrize("kind", ["greedy", "beam"])
-def test_other_types_of_weights_write_too(change: Any, kind: str) -> None:
-    assert len(texts(engine_of(change(model_of({}))), kind)) == 3
+def test_engine_runs_models_of_other_dtypes(change: Any, kind: str) -> None:
+    assert len(token_ids(engine_of(change(model_of({}))), kind)) == 3
 
 
-def test_a_model_made_in_inference_mode_writes_too() -> None:
+def test_engine_runs_a_model_built_in_inference_mode() -> None:
     with torch.inference_mode():
         model = model_of({})
-    assert len(texts(engine_of(model))) == 3
+    assert len(token_ids(engine_of(model))) == 3
 
 
 @torch.inference_mode()
-def test_past_the_learned_places_it_says_so() -> None:
+def test_more_positions_than_learned_are_an_error() -> None:
     learned = {"position": {"kind": "learned", "longest": 5}}
     model = model_of({"encoder": {"depth": 1, **learned}, "decoder": {"depth": 1, **learned}})
     memory = FusedEncoder(model)(torch.randint(4, V, (1, 5)), None)
-    for writer in (UnfusedDecoder(model), FusedDecoder(model), SingleDecoder(FusedDecoder(model))):
-        single = writer.single(memory)
+    for decoder in (UnfusedDecoder(model), FusedDecoder(model), SingleDecoder(FusedDecoder(model))):
+        single = decoder.single(memory)
         for _ in range(5):
             single.log_probs(5)
         with pytest.raises(SaccadeError, match="past the 5 learned positions"):
@@ -318,7 +320,7 @@ def test_past_the_learned_places_it_says_so() -> None:
         FusedEncoder(model)(torch.randint(4, V, (1, 6)), None)
 
 
-def test_threads_are_lent_and_given_back() -> None:
+def test_limit_threads_restores_the_setting() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -331,8 +333,9 @@ def test_threads_are_lent_and_given_back() -> None:
         torch.set_num_threads(before)
 
 
-def test_a_thread_that_comes_while_one_is_lent_does_not_keep_it() -> None:
-    """What a thread sets is the default of threads to come: who finds one must not write one back."""
+def test_limit_threads_in_a_concurrent_thread_does_not_become_permanent() -> None:
+    """The number of threads that a thread sets is the default of threads that start later. One that starts under the
+    limit of another thread must not restore that limit."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     entered, leave = threading.Event(), threading.Event()
@@ -344,11 +347,11 @@ def test_a_thread_that_comes_while_one_is_lent_does_not_keep_it() -> None:
 
     try:
         with limit_threads(1):
-            late = threading.Thread(target=second)
-            late.start()
+            concurrent = threading.Thread(target=second)
+            concurrent.start()
             assert entered.wait(10)
         leave.set()
-        late.join()
+        concurrent.join()
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(torch.get_num_threads).result() == 2
     finally:

@@ -1,4 +1,4 @@
-"""Runs of tiny shaken models that nobody has trained: enough to see whether two programs write the same."""
+"""Run folders with small random models: enough to test whether two engines give the same outputs."""
 
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,8 @@ POST = {"block": {"connection": "post"}}
 def merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     if over.get("kind", base.get("kind")) != base.get("kind"):
         return over
-    both = {key: merged(base[key], value) for key, value in over.items() if isinstance(base.get(key), dict)}
-    return base | over | {key: value for key, value in both.items() if isinstance(over[key], dict)}
+    nested = {key: merged(base[key], value) for key, value in over.items() if isinstance(base.get(key), dict)}
+    return base | over | {key: value for key, value in nested.items() if isinstance(over[key], dict)}
 
 
 def recipe(model: dict[str, Any] | None = None, **rest: Any) -> Recipe:
@@ -53,8 +53,9 @@ def recipe(model: dict[str, Any] | None = None, **rest: Any) -> Recipe:
     return resolve(Recipe, [layer], lambda tree: tree | {"model": spread_block(tree["model"])}).config
 
 
-def lively(model: Any) -> Any:
-    """Let what is read and written decide: a large table repeats the last word, a large bias one word for ever."""
+def with_varied_outputs(model: Any) -> Any:
+    """Scale the weights so that outputs depend on the source: a large embedding table repeats the last token, and a
+    large bias always generates the same token."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight *= 0.3 if "embedding" in name else 0.1 if name.endswith("bias") else 1.0
@@ -62,26 +63,26 @@ def lively(model: Any) -> Any:
 
 
 def make_run(path: Path, model: dict[str, Any] | None = None, seed: int = 0, by: float = 0.8, **rest: Any) -> Run:
-    """A run folder as training leaves it."""
+    """A run folder like one written by training."""
     config = recipe(model, **rest)
     kind = build(config.data.tokenizer, "data.tokenizer")
     if config.data.joint:
-        both = kind.learn([*SOURCES[:4], *TARGETS])
-        codecs = Codecs(both, both)
+        joint = kind.learn([*SOURCES[:4], *TARGETS])
+        codecs = Codecs(joint, joint)
     else:
         codecs = Codecs(kind.learn(SOURCES[:4]), kind.learn(TARGETS))
     folder = RunFolder(path)
     path.mkdir(parents=True)
     torch.manual_seed(seed)
-    made = lively(perturbed(folder.model(config, codecs), by=by))
+    model_with_weights = with_varied_outputs(perturbed(folder.model(config, codecs), by=by))
     folder.store(config, {}, codecs)
-    write_checkpoint(folder.checkpoints.at(1), made, {}, None, step=1)
+    write_checkpoint(folder.checkpoints.at(1), model_with_weights, {}, None, step=1)
     for mark in ("latest", "best"):
         folder.checkpoints.mark(mark, 1)
     return Run(path)
 
 
-def written(engine: Any, decode: Any, sources: list[str] = SOURCES, **more: Any) -> list[Any]:
+def outputs_of(engine: Any, decode: Any, sources: list[str] = SOURCES, **more: Any) -> list[Any]:
     from saccade.decode.engine import in_order
 
     return list(in_order(engine.generate(sources, decode, **more)))

@@ -1,4 +1,4 @@
-"""`--engine`: the fastest that will do is found, made once, never stale, and needs no torch once it is there."""
+"""`--engine`: the fastest suitable engine is chosen; its export is made once, is never outdated, and needs no torch."""
 
 import importlib.util
 import io
@@ -14,6 +14,7 @@ import torch
 
 from formats.small import make_run
 from saccade.api import Run, load
+from saccade.distribution import install_command
 from saccade.errors import ConfigError
 from saccade.formats.export import FORMATS
 from saccade.runs.weights import write_checkpoint
@@ -48,19 +49,19 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     return called
 
 
-def test_auto_makes_what_it_needs_once_and_says_which_engine(run: Run, call: Any) -> None:
+def test_auto_exports_once_and_reports_the_engine(run: Run, call: Any) -> None:
     path = run.folder.path
     first, again = call("translate", path), call("translate", path)
     assert first[0] == again[0] == 0
-    assert f"making {path / FOLDER}" in first[2]
+    assert f"exporting to {path / FOLDER}" in first[2]
     assert again[2] == "engine: ctranslate2-float32\n"
-    torch_says = call("translate", path, "--engine", "torch")
-    assert torch_says == (0, first[1], "")
+    with_torch = call("translate", path, "--engine", "torch")
+    assert with_torch == (0, first[1], "")
     assert first[1] == again[1]
 
 
-def test_a_cold_start_needs_no_torch(run: Run, call: Any) -> None:
-    wanted = call("translate", run.folder.path)[1]
+def test_translate_with_an_export_does_not_import_torch(run: Run, call: Any) -> None:
+    expected = call("translate", run.folder.path)[1]
     code = (
         "import sys; from saccade.cli import main; main(sys.argv[1:]);"
         "sys.exit(bool({'torch', 'transformers', 'sacrebleu', 'numpy', 'safetensors'} & {*sys.modules}))"
@@ -72,10 +73,10 @@ def test_a_cold_start_needs_no_torch(run: Run, call: Any) -> None:
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (0, wanted), done.stderr
+    assert (done.returncode, done.stdout) == (0, expected), done.stderr
 
 
-def test_older_versions_of_ctranslate2_cannot_fetch_torch_either() -> None:
+def test_hidden_modules_cannot_be_imported() -> None:
     code = (
         "import sys; from saccade.formats.ctranslate2_engine import hide_modules\n"
         "with hide_modules('torch'):\n"
@@ -87,7 +88,7 @@ def test_older_versions_of_ctranslate2_cannot_fetch_torch_either() -> None:
     assert (done.returncode, done.stdout) == (0, "hidden\n")
 
 
-def test_other_weights_are_never_answered_by_an_old_export(run: Run, call: Any) -> None:
+def test_export_of_other_weights_is_never_used(run: Run, call: Any) -> None:
     path = run.folder.path
     before = call("translate", path)[1]
     with torch.no_grad():
@@ -95,48 +96,47 @@ def test_other_weights_are_never_answered_by_an_old_export(run: Run, call: Any) 
             weight += torch.randn(weight.shape)
     write_checkpoint(run.folder.checkpoints.at(2), run.model, {}, None, step=2)
     run.folder.checkpoints.mark("best", 2)
-    _, after, said = call("translate", path)
-    assert f"making {path / FOLDER}" in said
+    _, after, stderr = call("translate", path)
+    assert f"exporting to {path / FOLDER}" in stderr
     assert after == call("translate", path, "--engine", "torch")[1] != before
     assert call("translate", path, "--checkpoint", "step-1")[1] == before
 
 
-def test_other_settings_in_the_run_make_it_anew(run: Run, call: Any) -> None:
+def test_changed_config_is_exported_again(run: Run, call: Any) -> None:
     path = run.folder.path
     call("translate", path)
     config = path / "config.toml"
     config.write_text(config.read_text("utf-8").replace("extra = 10", "extra = 1"), "utf-8")
-    assert "making" in call("translate", path)[2]
+    assert "exporting" in call("translate", path)[2]
 
 
 @pytest.mark.parametrize("name", ["model.bin", "saccade.json", "joint.model", "manifest.json"])
-def test_a_damaged_export_is_made_anew(name: str, run: Run, call: Any) -> None:
+def test_damaged_export_is_exported_again(name: str, run: Run, call: Any) -> None:
     path = run.folder.path
-    wanted = call("translate", path)[1]
+    expected = call("translate", path)[1]
     file = path / FOLDER / name
     file.write_bytes(file.read_bytes()[:-5])
-    code, out, said = call("translate", path)
-    assert (code, out) == (0, wanted)
-    assert "making" in said
+    code, out, stderr = call("translate", path)
+    assert (code, out) == (0, expected)
+    assert "exporting" in stderr
     assert call("translate", path)[2] == "engine: ctranslate2-float32\n"
 
 
 @pytest.mark.parametrize(
     ("kind", "hidden"), [(kind, package) for kind, form in FORMATS.items() for package in form.writes]
 )
-@pytest.mark.parametrize("words", [("export", "--to"), ("translate", "--engine")])
-def test_what_is_not_installed_is_named_with_how_to_install_it(
-    words: tuple[str, str], kind: str, hidden: str, run: Run, call: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("command", "flag"), [("export", "--to"), ("translate", "--engine")])
+def test_missing_package_is_named_with_its_install_command(
+    command: str, flag: str, kind: str, hidden: str, run: Run, call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == hidden else found(name, *rest))
-    command, flag = words
-    code, out, said = call(command, run.folder.path, flag, kind)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == hidden else find(name, *rest))
+    code, out, stderr = call(command, run.folder.path, flag, kind)
     assert (code, out) == (1, "")
-    assert f"{hidden} is not installed: pip install 'saccade[{FORMATS[kind].extra}]'" in said
+    assert f"{hidden} is not installed: {install_command(FORMATS[kind].extra)}" in stderr
 
 
-def test_a_run_can_be_opened_with_a_quantization(run: Run) -> None:
+def test_load_takes_a_quantization(run: Run) -> None:
     path = run.folder.path
     opened = load(path, engine="ctranslate2", quantization="int8")
     assert len(opened.translate(["ein Haus am See"])) == 1
@@ -147,12 +147,12 @@ def test_a_run_can_be_opened_with_a_quantization(run: Run) -> None:
         load(path, quantization="int8")
 
 
-def test_where_nothing_can_be_written_torch_does_it(run: Run, call: Any) -> None:
+def test_auto_uses_torch_if_the_export_cannot_be_written(run: Run, call: Any) -> None:
     (run.folder.path / "exports").write_text("a file\n", "utf-8")
-    code, out, said = call("translate", run.folder.path)
+    code, out, stderr = call("translate", run.folder.path)
     assert code == 0
     assert out.count("\n") == LINES.count("\n")
-    assert said.startswith("engine: torch (")
+    assert stderr.startswith("engine: torch (")
     assert call("translate", run.folder.path, "--engine", "ctranslate2")[0] == 1
 
 
@@ -160,30 +160,30 @@ def test_where_nothing_can_be_written_torch_does_it(run: Run, call: Any) -> None
     ("flags", "reason"),
     [
         (["--sample"], "sampling needs the torch engine"),
-        (["--prefix", "a", "--beam", "2"], "does not count the cost of a prefix"),
+        (["--prefix", "a", "--beam", "2"], "does not score a prefix"),
     ],
 )
-def test_what_ctranslate2_cannot_do_torch_does(flags: list[str], reason: str, run: Run, call: Any) -> None:
+def test_auto_uses_torch_for_searches_that_ctranslate2_cannot_run(
+    flags: list[str], reason: str, run: Run, call: Any
+) -> None:
     path = run.folder.path
-    code, out, said = call("translate", path, *flags)
-    assert (code, reason in said) == (0, True)
+    code, out, stderr = call("translate", path, *flags)
+    assert (code, reason in stderr) == (0, True)
     assert out == call("translate", path, *flags, "--engine", "torch")[1]
     refused = call("translate", path, *flags, "--engine", "ctranslate2")
     assert (refused[0], refused[1], reason in refused[2]) == (1, "", True)
 
 
-def test_a_model_that_ctranslate2_does_not_know_runs_on_torch(tmp_path: Path, call: Any) -> None:
+def test_auto_uses_torch_for_models_that_ctranslate2_cannot_run(tmp_path: Path, call: Any) -> None:
     sides = {"encoder": {"kind": "recurrent", "depth": 1}, "decoder": {"kind": "recurrent", "depth": 1}}
     run = make_run(tmp_path / "run", {"dim": 16, **sides, "block": {}})
-    code, _, said = call("translate", run.folder.path)
-    assert (code, said) == (
-        0,
-        "engine: torch (model.encoder: CTranslate2 knows no \"recurrent\"; train with model.encoder = 'stacked')\n",
-    )
+    code, _, stderr = call("translate", run.folder.path)
+    reason = "model.encoder: CTranslate2 does not support \"recurrent\"; train with model.encoder = 'stacked'"
+    assert (code, stderr) == (0, f"engine: torch ({reason})\n")
     assert not (run.folder.path / "exports").exists()
 
 
-def test_flags_that_do_not_go_together_are_refused(run: Run, call: Any, tmp_path: Path) -> None:
+def test_contradictory_flags_are_refused(run: Run, call: Any, tmp_path: Path) -> None:
     path = run.folder.path
     for flags in (
         ["--engine", "torch", "--quantization", "int8"],
@@ -192,20 +192,20 @@ def test_flags_that_do_not_go_together_are_refused(run: Run, call: Any, tmp_path
         ["--engine", "fortran"],
     ):
         assert call("translate", path, *flags)[0] == 2
-    code, out, said = call("translate", path, "--quantization", "int8")
-    assert (code, out.count("\n"), "ctranslate2-int8" in said) == (0, 3, True)
+    code, out, stderr = call("translate", path, "--quantization", "int8")
+    assert (code, out.count("\n"), "ctranslate2-int8" in stderr) == (0, 3, True)
 
 
-def test_export_writes_a_folder_that_stands_alone_and_spares_others(run: Run, call: Any, tmp_path: Path) -> None:
+def test_export_writes_a_complete_folder_and_does_not_overwrite_others(run: Run, call: Any, tmp_path: Path) -> None:
     from saccade.formats import ctranslate2
 
     path = run.folder.path
     assert call("export", path, "--to", "ctranslate2", "-o", tmp_path / "out")[0] == 0
     assert len([*ctranslate2.open(tmp_path / "out").generate(["ein Haus"], run.recipe.decode)]) == 1
-    assert call("export", path, "--to", "ctranslate2", "-o", tmp_path / "out")[0] == 0, "its own it may write anew"
+    assert call("export", path, "--to", "ctranslate2", "-o", tmp_path / "out")[0] == 0, "an export must be replaceable"
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear", "utf-8")
-    code, _, said = call("export", path, "--to", "ctranslate2", "-o", tmp_path / "mine")
-    assert (code, "was not written by export" in said) == (2, True)
+    code, _, stderr = call("export", path, "--to", "ctranslate2", "-o", tmp_path / "mine")
+    assert (code, "was not written by export" in stderr) == (2, True)
     assert (tmp_path / "mine" / "letter.txt").exists()
     assert call("export", path, "--to", "hf", "--quantization", "int8")[0] == 2

@@ -1,4 +1,4 @@
-"""transformers reads what we write and writes the same tokens; what it wrote we read, with the same logits."""
+"""Exported models give the same tokens in transformers; imported models give the same logits as in transformers."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ import torch
 import yaml
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, MarianTokenizer
 
-from formats.small import SOURCES, TARGETS, make_run, merged, recipe, written
+from formats.small import SOURCES, TARGETS, make_run, merged, outputs_of, recipe
 from saccade.api import Run
 from saccade.config import build
 from saccade.data.batches import Corpus
@@ -26,8 +26,8 @@ LINES = [line for line in SOURCES[:4] if line]
 POST: dict[str, Any] = {"block": {"connection": "post"}}
 MODELS: dict[str, dict[str, Any]] = {
     "shared": {"model": POST},
-    "tables apart": {"model": POST | {"shared_embeddings": False}},
-    "vocabularies apart": {"model": POST | {"shared_embeddings": False}, "data": {"joint": False}},
+    "separate tables": {"model": POST | {"shared_embeddings": False}},
+    "separate vocabularies": {"model": POST | {"shared_embeddings": False}, "data": {"joint": False}},
     "linear head": {"model": POST | {"head": "linear"}},
     "bias, swish, unscaled, depths": {
         "model": merged(
@@ -40,7 +40,7 @@ MODELS: dict[str, dict[str, Any]] = {
             },
         )
     },
-    "gelu, pieces by a list": {
+    "gelu, piece list": {
         "model": merged(POST, {"block": {"feed_forward": {"activation": "gelu"}}}),
         "data": {"tokenizer": {"kind": "piece_list", "size": 60}},
     },
@@ -60,31 +60,31 @@ def exported(run: Run, folder: Path) -> tuple[Any, Any]:
     return AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), MarianTokenizer.from_pretrained(folder)
 
 
-# ── out ──
+# ── export ──
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_transformers_writes_our_tokens(name: str, tmp_path: Path) -> None:
+def test_exported_model_generates_the_same_tokens_in_transformers(name: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", **MODELS[name])
     assert marian.why_not(run.recipe) is None
     model, tokenizer = exported(run, tmp_path / "folder")
-    for line, outputs in zip(LINES, written(run.engine, run.recipe.decode, LINES), strict=True):
+    for line, outputs in zip(LINES, outputs_of(run.engine, run.recipe.decode, LINES), strict=True):
         inputs = tokenizer([line], return_tensors="pt")
         assert inputs["input_ids"][0].tolist() == [*run.codecs.source.encode([line])[0], END]
-        found = model.generate(**inputs, max_length=len(outputs[0].ids) + 1, num_beams=1)[0].tolist()
-        assert found[1:] == list(outputs[0].ids)
-        assert tokenizer.decode(found, skip_special_tokens=True) == outputs[0].text.strip()
+        generated = model.generate(**inputs, max_length=len(outputs[0].ids) + 1, num_beams=1)[0].tolist()
+        assert generated[1:] == list(outputs[0].ids)
+        assert tokenizer.decode(generated, skip_special_tokens=True) == outputs[0].text.strip()
 
 
-def test_transformers_finds_every_weight_of_a_pre_norm_model(tmp_path: Path) -> None:
+def test_exported_pre_norm_model_has_exactly_the_weights_of_pegasus(tmp_path: Path) -> None:
     marian.write(make_run(tmp_path / "run"), tmp_path / "folder")
-    model, told = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "folder", output_loading_info=True)
+    model, loading = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "folder", output_loading_info=True)
     assert type(model).__name__ == "PegasusForConditionalGeneration"
-    assert not told["missing_keys"]
-    assert not told["unexpected_keys"]
+    assert not loading["missing_keys"]
+    assert not loading["unexpected_keys"]
 
 
-def test_the_folder_is_whole_and_a_pipeline_takes_it(tmp_path: Path) -> None:
+def test_exported_folder_is_complete_and_loads_in_transformers(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", POST)
     exported(run, tmp_path / "folder")
     names = {path.name for path in (tmp_path / "folder").iterdir()}
@@ -105,7 +105,7 @@ def test_the_folder_is_whole_and_a_pipeline_takes_it(tmp_path: Path) -> None:
     assert str(tmp_path) not in "".join(texts)
 
 
-def test_the_card_has_front_matter_and_the_scores_of_the_checkpoint(tmp_path: Path) -> None:
+def test_model_card_has_front_matter_and_the_scores_of_the_checkpoint(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", POST)
     record = {"step": 1, "validation": {"bleu": 31.5, "chrf": 52.25, "loss": 2.0}, "samples": []}
     run.folder.metrics.write_text(json.dumps(record) + "\n", "utf-8")
@@ -123,12 +123,12 @@ OBSTACLES: dict[str, dict[str, Any]] = {
     "model.decoder.block.connection: transformers has one for both sides": {
         "model": POST | {"decoder": {"block": {"connection": "pre"}}}
     },
-    "model.shared_embeddings: Pegasus, the pre-norm Marian": {"model": {"shared_embeddings": False}},
-    'model.encoder: Marian in transformers knows no "recurrent"': {"model": {"encoder": {"kind": "recurrent"}}},
-    'model.encoder.position: Marian in transformers knows no "learned"': {
+    "model.shared_embeddings: Pegasus, to which pre-norm models are exported": {"model": {"shared_embeddings": False}},
+    'model.encoder: Marian in transformers does not support "recurrent"': {"model": {"encoder": {"kind": "recurrent"}}},
+    'model.encoder.position: Marian in transformers does not support "learned"': {
         "model": POST | {"encoder": {"position": "learned"}}
     },
-    'model.encoder.block.self.score: Marian in transformers knows no "dot"': {
+    'model.encoder.block.self.score: Marian in transformers does not support "dot"': {
         "model": merged(POST, {"block": {"self": {"score": "dot"}}})
     },
     "model.encoder.block.norm.eps: Marian in transformers has 1e-05": {
@@ -138,7 +138,7 @@ OBSTACLES: dict[str, dict[str, Any]] = {
         "model": POST | {"decoder": {"block": {"feed_forward": {"activation": "gelu"}}}}
     },
     "model.decoder.embedding.scaled: Marian has one": {"model": POST | {"decoder": {"embedding": {"scaled": False}}}},
-    'data.tokenizer: MarianTokenizer reads sentencepiece, not "bytes"': {
+    'data.tokenizer: MarianTokenizer needs sentencepiece, not "bytes"': {
         "model": POST,
         "data": {"tokenizer": {"kind": "bytes"}},
     },
@@ -146,25 +146,26 @@ OBSTACLES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("reason", OBSTACLES)
-def test_what_stands_in_the_way_is_named(reason: str) -> None:
+def test_unsupported_config_key_is_named(reason: str) -> None:
     options = dict(OBSTACLES[reason])
     assert (marian.why_not(recipe(options.pop("model", None), **options)) or "").startswith(reason)
 
 
-# ── in ──
+# ── import ──
 
 CONFIGS: dict[str, dict[str, Any]] = {
-    "as OPUS-MT": {"activation_function": "swish", "scale_embedding": True, "static_position_embeddings": True},
+    "like OPUS-MT": {"activation_function": "swish", "scale_embedding": True, "static_position_embeddings": True},
     "relu, depths": {"activation_function": "relu", "encoder_layers": 1, "decoder_layers": 3},
-    "tables apart": {"share_encoder_decoder_embeddings": False, "scale_embedding": True},
-    "nothing tied": {"tie_word_embeddings": False, "activation_function": "gelu"},
-    "a start of its own": {"decoder_start_token_id": 7},
-    "starts from the end": {"decoder_start_token_id": 0},
+    "separate tables": {"share_encoder_decoder_embeddings": False, "scale_embedding": True},
+    "no tied weights": {"tie_word_embeddings": False, "activation_function": "gelu"},
+    "other start symbol": {"decoder_start_token_id": 7},
+    "starts from the end symbol": {"decoder_start_token_id": 0},
 }
 
 
-def their_folder(folder: Path, options: dict[str, Any]) -> tuple[Any, Any]:
-    """A random model as transformers keeps it: </s> = 0, <unk> = 1, <pad> last, two sentencepiece models, one list."""
+def hf_folder(folder: Path, options: dict[str, Any]) -> tuple[Any, Any]:
+    """A random model in the format of transformers: </s> = 0, <unk> = 1, <pad> last, two sentencepiece models, one
+    vocabulary."""
     folder.mkdir(parents=True)
     protos = [SentencePieces(size=50).learn(texts) for texts in (SOURCES[:4], TARGETS)]
     pieces = sorted({name for each in protos for name in each.vocabulary()[4:]})
@@ -185,7 +186,7 @@ def their_folder(folder: Path, options: dict[str, Any]) -> tuple[Any, Any]:
         model.final_logits_bias += torch.randn(model.final_logits_bias.shape)
     model.tie_weights()
     model.save_pretrained(folder)
-    # read anew: its sinusoids were shaken, too, but are never stored
+    # loaded again: the sinusoids were perturbed as well, but are not stored
     return AutoModelForSeq2SeqLM.from_pretrained(folder).eval(), MarianTokenizer.from_pretrained(folder)
 
 
@@ -194,64 +195,64 @@ def imported(folder: Path, path: Path) -> Run:
     return Run(path)
 
 
-def their_ids(run: Run, model: Any, folder: Path) -> list[int]:
-    """For each of our ids theirs."""
+def hf_ids_of(run: Run, model: Any, folder: Path) -> list[int]:
+    """The token id in transformers for each id in Saccade."""
     vocabulary = json.loads((folder / "vocab.json").read_text("utf-8"))
     first = [model.config.pad_token_id, 1, model.config.decoder_start_token_id, 0]
     return [*first, *(vocabulary[name] for name in run.codecs.target.vocabulary()[4:])]
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_logits_are_those_of_transformers(name: str, tmp_path: Path) -> None:
-    model, tokenizer = their_folder(tmp_path / "folder", CONFIGS[name])
+def test_logits_of_an_imported_run_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model, tokenizer = hf_folder(tmp_path / "folder", CONFIGS[name])
     run = imported(tmp_path / "folder", tmp_path / "run")
-    theirs = their_ids(run, model, tmp_path / "folder")
+    hf_ids = hf_ids_of(run, model, tmp_path / "folder")
     sources, targets = run.codecs.source.encode(LINES), run.codecs.target.encode(TARGETS[: len(LINES)])
     for row, line in enumerate(LINES):
         inputs = tokenizer([line], return_tensors="pt")
-        assert inputs["input_ids"][0].tolist() == [theirs[i] for i in [*sources[row], END]]
+        assert inputs["input_ids"][0].tolist() == [hf_ids[i] for i in [*sources[row], END]]
         with torch.inference_mode():
-            begin = torch.tensor([[theirs[i] for i in [START, *targets[row]]]])
-            wanted = model(**inputs, decoder_input_ids=begin).logits.log_softmax(-1)[0]
+            begin = torch.tensor([[hf_ids[i] for i in [START, *targets[row]]]])
+            expected = model(**inputs, decoder_input_ids=begin).logits.log_softmax(-1)[0]
             batch = Corpus([sources[row]], [targets[row]]).batch([0])
-            found = run.model.head.log_probs(teacher_forced_hidden(run.model, batch)[0])
-        others = [i for i in range(len(theirs)) if i != START]
-        torch.testing.assert_close(found[:, others], wanted[:, [theirs[i] for i in others]], atol=1e-4, rtol=1e-4)
-        assert float(wanted.std()) > 0.1
+            log_probs = run.model.head.log_probs(teacher_forced_hidden(run.model, batch)[0])
+        others = [i for i in range(len(hf_ids)) if i != START]
+        torch.testing.assert_close(log_probs[:, others], expected[:, [hf_ids[i] for i in others]], atol=1e-4, rtol=1e-4)
+        assert float(expected.std()) > 0.1
 
 
-def test_an_imported_run_translates_and_goes_back_and_to_ctranslate2(tmp_path: Path) -> None:
-    model, tokenizer = their_folder(tmp_path / "folder", CONFIGS["as OPUS-MT"])
+def test_imported_run_can_be_exported_with_the_same_outputs(tmp_path: Path) -> None:
+    model, tokenizer = hf_folder(tmp_path / "folder", CONFIGS["like OPUS-MT"])
     run = imported(tmp_path / "folder", tmp_path / "run")
-    ours = written(run.engine, run.recipe.decode, LINES)
-    theirs = their_ids(run, model, tmp_path / "folder")
-    for line, outputs in zip(LINES, ours, strict=True):
+    results = outputs_of(run.engine, run.recipe.decode, LINES)
+    hf_ids = hf_ids_of(run, model, tmp_path / "folder")
+    for line, outputs in zip(LINES, results, strict=True):
         inputs, banned = tokenizer([line], return_tensors="pt"), [[model.config.pad_token_id]]
-        most = len(outputs[0].ids) + 1
-        found = model.generate(**inputs, max_length=most, num_beams=1, bad_words_ids=banned)[0].tolist()
-        assert found[1:] == [theirs[i] for i in outputs[0].ids]
+        limit = len(outputs[0].ids) + 1
+        generated = model.generate(**inputs, max_length=limit, num_beams=1, bad_words_ids=banned)[0].tolist()
+        assert generated[1:] == [hf_ids[i] for i in outputs[0].ids]
     again, _ = exported(run, tmp_path / "again")
     twice = imported(tmp_path / "again", tmp_path / "twice")
-    assert [o[0].ids for o in written(twice.engine, run.recipe.decode, LINES)] == [o[0].ids for o in ours]
+    assert [o[0].ids for o in outputs_of(twice.engine, run.recipe.decode, LINES)] == [o[0].ids for o in results]
     assert again.config.vocab_size == run.codecs.source.size == twice.codecs.source.size
     ctranslate2 = pytest.importorskip("saccade.formats.ctranslate2")
     ctranslate2.write(run, tmp_path / "ct2")
-    fast = written(ctranslate2.open(tmp_path / "ct2"), run.recipe.decode, LINES)
-    assert [o[0].ids for o in fast] == [o[0].ids for o in ours]
+    fast = outputs_of(ctranslate2.open(tmp_path / "ct2"), run.recipe.decode, LINES)
+    assert [o[0].ids for o in fast] == [o[0].ids for o in results]
 
 
-def test_what_is_never_written_is_never_likely(tmp_path: Path) -> None:
-    their_folder(tmp_path / "folder", CONFIGS["as OPUS-MT"])
+def test_special_tokens_of_an_imported_run_are_never_generated(tmp_path: Path) -> None:
+    hf_folder(tmp_path / "folder", CONFIGS["like OPUS-MT"])
     run = imported(tmp_path / "folder", tmp_path / "run")
-    for outputs in written(run.engine, run.recipe.decode, LINES):
+    for outputs in outputs_of(run.engine, run.recipe.decode, LINES):
         assert not {PAD, START} & {*outputs[0].ids}
     assert run.score([("ein Kind", "a child")])[0] > -1e4
 
 
-def test_the_tools_take_an_imported_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_accept_an_imported_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from saccade.cli import main
 
-    their_folder(tmp_path / "folder", {})
+    hf_folder(tmp_path / "folder", {})
     path = str(tmp_path / "run")
     (tmp_path / "src").write_text("".join(f"{line}\n" for line in LINES), "utf-8")
     (tmp_path / "ref").write_text("".join(f"{line}\n" for line in TARGETS[: len(LINES)]), "utf-8")
@@ -267,20 +268,20 @@ def test_the_tools_take_an_imported_run(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 BROKEN: dict[str, tuple[str, Any, str]] = {
-    "another kind": ("config.json", {"model_type": "bart"}, "config.json: model_type: expected 'marian'"),
-    "huge": ("config.json", {"encoder_layers": 10**9}, "config.json: encoder_layers: expected"),
-    "too deep": ("config.json", {"encoder_layers": 5}, "model.safetensors: for encoder.layers.2"),
-    "another width": ("config.json", {"d_model": 32}, "is missing or not 32 wide"),
-    "no such id": ("config.json", {"pad_token_id": 4000}, "names the id 4000"),
+    "other model type": ("config.json", {"model_type": "bart"}, "config.json: model_type: expected 'marian'"),
+    "too many layers": ("config.json", {"encoder_layers": 10**9}, "config.json: encoder_layers: expected"),
+    "too deep": ("config.json", {"encoder_layers": 5}, "model.safetensors: the weight for encoder.layers.2"),
+    "other width": ("config.json", {"d_model": 32}, "is missing, or is not a table of width 32"),
+    "id beyond the table": ("config.json", {"pad_token_id": 4000}, "has the token id 4000"),
     "pre-norm": ("config.json", {"normalize_before": True}, "config.json: normalize_before: expected False"),
-    "a piece beyond the table": ("vocab.json", {"x": 9999}, "vocab.json: is not a list of pieces with numbers below"),
-    "a number twice": ("vocab.json", {"x": 1}, "vocab.json: gives a number twice"),
+    "piece beyond the table": ("vocab.json", {"x": 9999}, "vocab.json: expected pieces with ids below"),
+    "duplicate id": ("vocab.json", {"x": 1}, "vocab.json: has an id twice"),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_folder_that_lies_is_refused_and_leaves_nothing(name: str, tmp_path: Path) -> None:
-    their_folder(tmp_path / "folder", {})
+def test_inconsistent_folder_is_refused_and_no_run_is_written(name: str, tmp_path: Path) -> None:
+    hf_folder(tmp_path / "folder", {})
     file, change, reason = BROKEN[name]
     path = tmp_path / "folder" / file
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | change), "utf-8")
@@ -290,13 +291,13 @@ def test_a_folder_that_lies_is_refused_and_leaves_nothing(name: str, tmp_path: P
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
-    their_folder(tmp_path / "folder", {})
+    hf_folder(tmp_path / "folder", {})
     (tmp_path / "folder" / "model.safetensors").rename(tmp_path / "folder" / "pytorch_model.bin")
     with pytest.raises(RunError, match="is a pickle, which may run code"):
         read(tmp_path / "folder", tmp_path / "run")
 
 
-def test_a_language_code_is_one_piece_as_in_transformers(tmp_path: Path) -> None:
+def test_language_code_is_one_piece_as_in_transformers(tmp_path: Path) -> None:
     kind = build(recipe(data={"tokenizer": {"kind": "piece_list", "size": 60}}).data.tokenizer, "tokenizer")
     learned = kind.learn(TARGETS)
     known = type(learned)(learned.proto, [*learned.vocabulary()[4:], ">>de<<"])

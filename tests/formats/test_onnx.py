@@ -1,5 +1,5 @@
-"""What onnxruntime computes from the exported graphs is what torch computes, whatever the sizes; the folder holds all
-it needs and nothing of the machine; what cannot be exported or is damaged is refused in one line."""
+"""onnxruntime gives the results of torch for all sizes; the folder is complete and contains no paths of this machine;
+unsupported models and damaged files are refused in one line."""
 
 import hashlib
 import json
@@ -50,7 +50,7 @@ def recurrent(**options: Any) -> dict[str, Any]:
     return {"kind": "recurrent"} | options
 
 
-# Together they hold every kind of every part: see below.
+# Together they contain every kind of every part: see test_cases_contain_every_kind.
 CASES: dict[str, dict[str, Any]] = {
     "pre-norm": {"encoder": STACKED, "decoder": STACKED | {"depth": 2}},
     "post-norm-learned-untied-hard-sparsemax": {
@@ -91,7 +91,7 @@ QUICK = {"pre-norm", "lstm-dot-after-fed", "at-start"}
 
 
 def trained(tree: dict[str, Any], path: Path, seed: int = 1) -> Run:
-    """A run with weights that were shaken instead of trained."""
+    """A run with random weights."""
     shared = tree.get("shared_embeddings", True)
     recipe = recipe_in(tree)
     source = WordVocabulary().learn(["a b c d e f g h i"])
@@ -110,7 +110,7 @@ def recipe_in(tree: dict[str, Any]) -> Recipe:
 
 @pytest.fixture(scope="module", autouse=True)
 def at_full_speed() -> Iterator[None]:
-    """Sizes are symbols while a graph is traced, and no check of shapes may ask for their values."""
+    """Shape checks are off, because sizes are symbolic while a graph is traced."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -124,7 +124,7 @@ class Case:
 
 @pytest.fixture(scope="module")
 def export(at_full_speed: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
-    """Seconds each, so each case is exported once."""
+    """Each case is exported once, because an export takes seconds."""
 
     @cache
     def exported(name: str) -> Case:
@@ -143,7 +143,7 @@ def case(request: pytest.FixtureRequest, export: Callable[[str], Case]) -> Case:
 
 @pytest.fixture
 def exported(export: Callable[[str], Case]) -> Case:
-    """One for all that has nothing to do with the kind of model."""
+    """One case for tests that do not depend on the kind of model."""
     return export("at-start")
 
 
@@ -151,7 +151,7 @@ def decode(search: Any, **keys: Any) -> DecodeConfig:
     return resolve(DecodeConfig, [python_layer({"search": search, "extra": 5, "ratio": 1.0, **keys})]).config
 
 
-# ── the same numbers ──────────────────────────────────────────────────────────────────────────────
+# ── the same results ──────────────────────────────────────────────────────────────────────────────
 
 
 def kinds(value: Any) -> Iterator[str]:
@@ -161,18 +161,18 @@ def kinds(value: Any) -> Iterator[str]:
             yield from kinds(option)
 
 
-def test_the_cases_hold_every_kind() -> None:
+def test_cases_contain_every_kind() -> None:
     recipes = [recipe_in(tree).model for tree in CASES.values()]
-    found = {kind for model in recipes for part in (model.encoder, model.decoder, model.head) for kind in kinds(part)}
+    covered = {kind for model in recipes for part in (model.encoder, model.decoder, model.head) for kind in kinds(part)}
     tables = [
         *(ENCODERS, DECODERS, MIXERS, cells.CELLS, connections.CONNECTIONS, contexts.CONTEXTS, heads.HEADS),
         *(normalizers.NORMALIZERS, pools.POOLS, positions.POSITIONS, readouts.READOUTS, scores.SCORES),
     ]
-    assert {kind for table in tables for kind in table} <= found
+    assert {kind for table in tables for kind in table} <= covered
 
 
 def sources(rows: int, length: int, seed: int) -> Padded:
-    """Of all lengths, the longest among them."""
+    """Sources of random lengths; at least one has the full length."""
     torch.manual_seed(seed)
     lengths = torch.randint(1, length + 1, (rows,))
     lengths[-1] = length
@@ -181,30 +181,29 @@ def sources(rows: int, length: int, seed: int) -> Padded:
 
 
 @pytest.mark.parametrize(("rows", "length", "beam"), [(1, 1, 1), (1, 7, 4), (4, 6, 1), (5, 9, 3)])
-def test_steps_of_a_beam_have_the_log_probs_of_torch(case: Case, rows: int, length: int, beam: int) -> None:
-    session: Any = format_onnx.open(case.folder).session()
+def test_beam_search_steps_have_the_log_probs_of_torch(case: Case, rows: int, length: int, beam: int) -> None:
     model = case.run.model
     assert model.decoder is not None
     source = sources(rows, length, seed=rows)
-    with torch.inference_mode():
+    with torch.inference_mode(), format_onnx.open(case.folder).session() as onnx_model:
         expected = model.decoder.start(model.encoder.encode(source.values, source.keep), rows)
-        state: Any = computer.start(computer.encode(source), rows)
+        state: Any = onnx_model.start(onnx_model.encode(source), rows)
         spread = torch.arange(rows).repeat_interleave(beam)
         expected, state = select(expected, spread), select(state, spread)
         for step in range(4):
             tokens = torch.randint(4, 13, (expected["at"].shape[0],))
             hidden, expected = model.decoder.step(tokens[:, None], expected)
-            log_probs, state = computer.step(tokens, state)
-            assert_near(log_probs, model.head.log_probs(hidden[:, -1]), step)
-            stay = torch.arange(rows)[1:] if step == 2 and rows > 1 else torch.arange(rows)  # a sentence is done
+            log_probs, state = onnx_model.step(tokens, state)
+            assert_close(log_probs, model.head.log_probs(hidden[:, -1]), step)
+            stay = torch.arange(rows)[1:] if step == 2 and rows > 1 else torch.arange(rows)  # a sentence is finished
             moved = (stay[:, None] * beam + torch.randint(0, beam, (len(stay), beam))).flatten()
             expected, state = select(expected, moved, stay), select(state, moved, stay)
             rows = len(stay)
 
 
-def assert_near(found: Tensor, expected: Tensor, step: int) -> None:
-    assert found.shape == expected.shape
-    assert float((found - expected).abs().max()) < 2e-5, f"at step {step}"
+def assert_close(actual: Tensor, expected: Tensor, step: int) -> None:
+    assert actual.shape == expected.shape
+    assert float((actual - expected).abs().max()) < 2e-5, f"at step {step}"
 
 
 LINES = ["a b c a", "", "c", "i h g f e d c b a", "b b", "e f", "a i a i a i"]
@@ -212,21 +211,21 @@ LINES = ["a b c a", "", "c", "i h g f e d c b a", "b b", "e f", "a i a i a i"]
 
 @pytest.mark.parametrize("search", ["greedy", {"kind": "beam", "size": 3, "best": 2}], ids=["greedy", "beam"])
 @pytest.mark.parametrize("batch_tokens", [1, 4096])
-def test_the_tokens_are_those_of_torch(case: Case, search: Any, batch_tokens: int) -> None:
+def test_outputs_equal_those_of_torch(case: Case, search: Any, batch_tokens: int) -> None:
     settings = decode(search, batch_tokens=batch_tokens)
     for prefixes in (None, ["a", "", "b c", "d", "", "", "e"]):
         expected = list(in_order(case.run.engine.generate(LINES, settings, prefixes)))
-        found = list(in_order(format_onnx.open(case.folder).generate(LINES, settings, prefixes)))
-        assert [[o.ids for o in outputs] for outputs in found] == [[o.ids for o in outputs] for outputs in expected]
-        for one, same in zip(chain.from_iterable(found), chain.from_iterable(expected), strict=True):
+        results = list(in_order(format_onnx.open(case.folder).generate(LINES, settings, prefixes)))
+        assert [[o.ids for o in outputs] for outputs in results] == [[o.ids for o in outputs] for outputs in expected]
+        for one, same in zip(chain.from_iterable(results), chain.from_iterable(expected), strict=True):
             assert one.text == same.text
             assert abs(one.log_prob - same.log_prob) < 1e-4
 
 
-def test_places_past_the_table_of_the_sinusoids(case: Case) -> None:
-    """Torch's grows; a graph has none."""
+def test_positions_beyond_the_initial_sinusoid_table_equal_torch(case: Case) -> None:
+    """torch's table grows; the graph computes the sinusoids instead."""
     if case.run.model.encoder.longest is not None:
-        pytest.skip("learned positions have an end")
+        pytest.skip("learned positions have a maximum length")
     line = " ".join("abcdefghi"[i % 9] for i in range(300))
     settings = decode("greedy", ratio=0.0, extra=2)
     expected = list(case.run.engine.generate([line], settings))
@@ -236,9 +235,9 @@ def test_places_past_the_table_of_the_sinusoids(case: Case) -> None:
 
 
 @pytest.mark.slow
-def test_the_end_of_learned_positions_is_told(export: Callable[[str], Case]) -> None:
+def test_more_positions_than_learned_are_an_error(export: Callable[[str], Case]) -> None:
     engine = format_onnx.open(export("post-norm-learned-untied-hard-sparsemax").folder)
-    with pytest.raises(SaccadeError, match=r"place 45 is past the 40 learned positions"):
+    with pytest.raises(SaccadeError, match=r"position 45 is past the 40 learned positions"):
         list(engine.generate(["a " * 45], decode("greedy")))
     outputs = next(engine.generate(["a " * 39], decode("greedy", ratio=9.0)))[1]
     assert len(outputs[0].ids) <= 40
@@ -247,51 +246,51 @@ def test_the_end_of_learned_positions_is_told(export: Callable[[str], Case]) -> 
 # ── the engine's contract ─────────────────────────────────────────────────────────────────────────
 
 
-def test_batches_side_by_side_write_the_same(exported: Case) -> None:
+def test_parallel_batches_give_the_same_outputs(exported: Case) -> None:
     settings = decode("greedy", batch_tokens=1)
     engine = format_onnx.open(exported.folder)
-    one_by_one = list(in_order(engine.generate(LINES, settings)))
+    sequential = list(in_order(engine.generate(LINES, settings)))
     torch.set_num_threads(2)
     try:
-        assert list(in_order(engine.generate(LINES, settings))) == one_by_one
+        assert list(in_order(engine.generate(LINES, settings))) == sequential
     finally:
         torch.set_num_threads(1)
 
 
-def test_a_search_that_nobody_waits_for_ends(exported: Case) -> None:
+def test_cancelled_search_raises_cancelled(exported: Case) -> None:
     with pytest.raises(Cancelled):
         list(format_onnx.open(exported.folder).generate(["a b"], decode("greedy"), should_continue=lambda: False))
 
 
-def test_prefixes_that_do_not_go_with_the_sources_are_refused(exported: Case) -> None:
-    with pytest.raises(DataError, match="2 prefixes do not go with 1 sources"):
+def test_wrong_number_of_prefixes_is_refused(exported: Case) -> None:
+    with pytest.raises(DataError, match="got 2 prefixes for 1 sources"):
         list(format_onnx.open(exported.folder).generate(["a b"], decode("greedy"), ["a", "b"]))
 
 
-def test_the_search_settings_come_along(exported: Case) -> None:
+def test_search_settings_are_exported(exported: Case) -> None:
     assert read_exported(exported.folder).config.decode == exported.run.recipe.decode
 
 
 # ── the folder ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_graphs_are_of_plain_operators_and_hold_nothing_of_this_machine(case: Case) -> None:
+def test_graphs_have_standard_operators_and_no_paths_of_this_machine(case: Case) -> None:
     for name in ("encoder.onnx", "step.onnx"):
         graph = onnx.load(case.folder / name)
         assert [(entry.domain, entry.version) for entry in graph.opset_import if entry.domain == ""] == [("", 18)]
         assert {node.domain for node in graph.graph.node} <= {""}
         assert not any(node.metadata_props or node.doc_string for node in graph.graph.node)
         data = (case.folder / name).read_bytes()
-        for word in (b".py", str(Path.home()).encode() + b"/", str(Path(__file__).parents[2]).encode()):
-            assert word not in data
+        for text in (b".py", str(Path.home()).encode() + b"/", str(Path(__file__).parents[2]).encode()):
+            assert text not in data
 
 
 @pytest.mark.slow
-def test_the_same_model_gives_the_same_files_and_too_many_weights_lie_beside_their_graph(
+def test_export_is_deterministic_and_large_weights_go_into_separate_files(
     exported: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = graphs(exported.run.model)  # once for both
-    monkeypatch.setattr(format_onnx, "graphs", lambda _: made)
+    both_graphs = graphs(exported.run.model)  # once for both exports
+    monkeypatch.setattr(format_onnx, "graphs", lambda _: both_graphs)
     format_onnx.write(exported.run, tmp_path / "again")
     for path in exported.folder.iterdir():
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
@@ -303,10 +302,10 @@ def test_the_same_model_gives_the_same_files_and_too_many_weights_lie_beside_the
     assert list(in_order(format_onnx.open(tmp_path / "large").generate(LINES, settings))) == expected
 
 
-# ── what is refused ───────────────────────────────────────────────────────────────────────────────
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_only_models_that_write_can_be_exported(tmp_path: Path) -> None:
+def test_model_without_decoder_is_refused(tmp_path: Path) -> None:
     model = {"dim": 22, "head": "linear", "encoder": STACKED}
     recipe = recipe_of({"task": "tagging", "data": {"tokenizer": "words"}, "model": model})
     reason = format_onnx.why_not(recipe)
@@ -321,7 +320,7 @@ def test_only_models_that_write_can_be_exported(tmp_path: Path) -> None:
 
 
 class Looped(nn.Module):
-    """A readout that no graph can hold: how often it loops depends on the numbers."""
+    """A readout that cannot be exported, because the number of iterations depends on the values."""
 
     def forward(self, state: Tensor, context: Tensor, word: Tensor) -> Tensor:
         while float(state.sum()) > 1e9:
@@ -329,16 +328,16 @@ class Looped(nn.Module):
         return state
 
 
-def test_a_part_that_does_not_go_into_a_graph_is_named(tmp_path: Path) -> None:
+def test_part_that_cannot_be_exported_is_named(tmp_path: Path) -> None:
     run = trained(CASES["at-start"], tmp_path / "run")
     run.model.decoder.readout = Looped()  # type: ignore[union-attr]
-    with pytest.raises(RunError, match=r"decoder\.readout \(Looped\): does not go into a graph: ") as caught:
+    with pytest.raises(RunError, match=r"decoder\.readout \(Looped\): cannot be exported: ") as caught:
         format_onnx.write(run, tmp_path / "out")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["encoder.onnx", "step.onnx", "saccade.json", "joint.model"])
-def test_a_damaged_file_is_refused(exported: Case, tmp_path: Path, name: str) -> None:
+def test_damaged_file_is_refused(exported: Case, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(exported.folder, folder)
     data = bytearray((folder / name).read_bytes())
@@ -352,31 +351,31 @@ def test_a_damaged_file_is_refused(exported: Case, tmp_path: Path, name: str) ->
         format_onnx.open(folder)
 
 
-def resealed(folder: Path, name: str, data: bytes) -> None:
-    """Change a file and its checksum too."""
+def replace_with_checksum(folder: Path, name: str, data: bytes) -> None:
+    """Change a file and its checksum in the manifest."""
     (folder / name).write_bytes(data)
     manifest = json.loads((folder / "manifest.json").read_bytes())
     manifest["files"][name] = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def test_what_is_whole_but_makes_no_sense_is_refused(exported: Case, tmp_path: Path) -> None:
+def test_inconsistent_folder_with_valid_checksums_is_refused(exported: Case, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(exported.folder, folder)
     step, settings = (folder / "step.onnx").read_bytes(), json.loads((folder / "saccade.json").read_bytes())
     for name, data, message in [
-        ("step.onnx", b"no graph", "cannot be run by onnxruntime"),
-        ("step.onnx", (folder / "encoder.onnx").read_bytes(), "do not belong together"),
+        ("step.onnx", b"not a graph", "onnxruntime cannot load it"),
+        ("step.onnx", (folder / "encoder.onnx").read_bytes(), "are of different models"),
         ("step.onnx", step, ""),
         ("saccade.json", b"[]", "is damaged"),
         ("saccade.json", json.dumps(settings | {"joint": 7}).encode(), "joint: expected true or false"),
         ("saccade.json", json.dumps(settings | {"joint": False}).encode(), "source.model"),
     ]:
-        resealed(folder, name, data)
+        replace_with_checksum(folder, name, data)
         if message:
             with pytest.raises(RunError, match=message):
                 format_onnx.open(folder)
-    resealed(folder, "saccade.json", json.dumps(settings).encode())
+    replace_with_checksum(folder, "saccade.json", json.dumps(settings).encode())
     manifest = json.loads((folder / "manifest.json").read_bytes())
     manifest["files"].pop("encoder.onnx")
     (folder / "manifest.json").write_text(json.dumps(manifest))

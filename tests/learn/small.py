@@ -1,4 +1,4 @@
-"""What the tests of learning share: small tasks, a short training, and the share of unseen rows that come out right."""
+"""Shared by the tests of learning: recipes of small tasks, and the accuracy of a short training on unseen rows."""
 
 import time
 from pathlib import Path
@@ -11,17 +11,17 @@ from saccade.training.progress import Silent
 def recipe(
     task: str, seed: int, model: dict[str, Any], *, longest: int, updates: int, rate: float = 0.004
 ) -> dict[str, Any]:
-    text = {"kind": task, "symbols": 10, "longest": longest, "seed": seed}
+    source = {"kind": task, "symbols": 10, "longest": longest, "seed": seed}
     return {
         "seed": seed,
         "data": {
-            "train": text | {"split": "train", "rows": 8000},
-            "dev": text | {"split": "dev", "rows": 50},
-            "test": text | {"split": "test", "rows": 500},
+            "train": source | {"split": "train", "rows": 8000},
+            "dev": source | {"split": "dev", "rows": 50},
+            "test": source | {"split": "test", "rows": 500},
             "tokenizer": "words",
         },
         "model": {"dropout": {"residual": 0.0, "embedding": 0.0}} | model,
-        # the rate ends at zero, so the last weights are good ones and not those of an unlucky update
+        # the learning rate ends at zero, so the final weights do not depend on the noise of the last updates
         "train": {
             "updates": updates,
             "batch_tokens": 500,
@@ -32,12 +32,14 @@ def recipe(
     }
 
 
-def share_right(recipe: dict[str, Any], folder: Path) -> float:
+def accuracy(recipe: dict[str, Any], folder: Path) -> float:
+    """Train a model; the fraction of test rows whose output equals the reference."""
     run = api.train(recipe, folder, report=Silent())
     pairs = run.test_pairs()
-    found = run.translate([source for source, _ in pairs])
-    return sum(output == wanted for output, (_, wanted) in zip(found, pairs, strict=True)) / len(pairs)
+    outputs = run.translate([source for source, _ in pairs])
+    return sum(output == reference for output, (_, reference) in zip(outputs, pairs, strict=True)) / len(pairs)
 
 
-def any_seed() -> int:
-    return time.time_ns() % 1_000_000_007  # no lucky number: another one each time
+def new_seed() -> int:
+    """A different seed in every test run, so that the tests do not depend on a lucky one."""
+    return time.time_ns() % 1_000_000_007

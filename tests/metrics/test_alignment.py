@@ -1,4 +1,4 @@
-"""Alignment error rate: a case by hand, the published figures, and what holds always."""
+"""Alignment metrics: small examples, published scores, and general properties."""
 
 import os
 from pathlib import Path
@@ -15,50 +15,50 @@ some_links = st.frozensets(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_
 
 
 def gold(sure: str, possible: str = "") -> Gold:
-    (found,) = parse_all([" ".join([sure, possible.replace("-", "p")])], "gold", base=0)
-    return found
+    (parsed,) = parse_all([" ".join([sure, possible.replace("-", "p")])], "gold", base=0)
+    return parsed
 
 
-def test_a_case_by_hand() -> None:
+def test_scores_of_a_small_example() -> None:
     # 4 links: 2 of the 3 sure ones, 1 possible, 1 wrong
-    found = score_alignments([frozenset({(0, 0), (1, 1), (2, 2), (3, 0)})], [gold("0-0 1-1 4-4", "2-2")])
-    assert found.precision == pytest.approx(100 * 3 / 4)
-    assert found.recall == pytest.approx(100 * 2 / 3)
-    assert found.f1 == pytest.approx(200 * (3 / 4) * (2 / 3) / (3 / 4 + 2 / 3))
-    assert found.aer == pytest.approx(100 * (1 - (2 + 3) / (4 + 3)))
+    scores = score_alignments([frozenset({(0, 0), (1, 1), (2, 2), (3, 0)})], [gold("0-0 1-1 4-4", "2-2")])
+    assert scores.precision == pytest.approx(100 * 3 / 4)
+    assert scores.recall == pytest.approx(100 * 2 / 3)
+    assert scores.f1 == pytest.approx(200 * (3 / 4) * (2 / 3) / (3 / 4 + 2 / 3))
+    assert scores.aer == pytest.approx(100 * (1 - (2 + 3) / (4 + 3)))
 
 
-def test_sums_are_over_all_sentences() -> None:
+def test_counts_are_summed_over_all_sentences() -> None:
     one, other = gold("0-0"), gold("0-0 1-1 2-2")
-    found = score_alignments([frozenset(), other.sure], [one, other])
-    assert found.recall == pytest.approx(75)
-    assert found.precision == pytest.approx(100)
+    scores = score_alignments([frozenset(), other.sure], [one, other])
+    assert scores.recall == pytest.approx(75)
+    assert scores.precision == pytest.approx(100)
 
 
 @given(sure=some_links.filter(bool), possible=some_links, system=some_links)
-def test_every_figure_is_a_share(sure: Links, possible: Links, system: Links) -> None:
-    wanted = Gold(sure, sure | possible)
-    found = score_alignments([system], [wanted])
-    assert all(-1e-9 <= figure <= 100 + 1e-9 for figure in (found.aer, found.precision, found.recall, found.f1))
-    assert score_alignments([sure], [wanted]).aer == pytest.approx(0)
-    if not possible - sure:  # without possible links the error rate is what F1 leaves
-        assert found.aer == pytest.approx(100 - found.f1)
+def test_scores_are_percentages(sure: Links, possible: Links, system: Links) -> None:
+    gold_links = Gold(sure, sure | possible)
+    scores = score_alignments([system], [gold_links])
+    assert all(-1e-9 <= score <= 100 + 1e-9 for score in (scores.aer, scores.precision, scores.recall, scores.f1))
+    assert score_alignments([sure], [gold_links]).aer == pytest.approx(0)
+    if not possible - sure:  # without possible links, AER = 1 − F1
+        assert scores.aer == pytest.approx(100 - scores.f1)
 
 
-def test_nothing_to_score_is_said() -> None:
+def test_gold_without_sure_links_and_unequal_lengths_are_errors() -> None:
     with pytest.raises(DataError, match="no sure link"):
         score_alignments([frozenset()], [gold("", "0-0")])
-    with pytest.raises(DataError, match="2 lines of links do not go with 1"):
+    with pytest.raises(DataError, match="there are 2 lines of links but 1 gold lines"):
         score_alignments([frozenset()] * 2, [gold("0-0")])
 
 
-@pytest.mark.skipif("SACCADE_DATA" not in os.environ, reason="SACCADE_DATA does not say where the gold links are")
+@pytest.mark.skipif("SACCADE_DATA" not in os.environ, reason="SACCADE_DATA does not name the data folder")
 @pytest.mark.parametrize(("pair", "published"), [("enfr", 4.07), ("roen", 20.75)])
-def test_published_outputs_get_their_published_error_rate(pair: str, published: float) -> None:
+def test_published_outputs_get_their_published_aer(pair: str, published: float) -> None:
     folder = Path(os.environ["SACCADE_DATA"]) / "align" / "gold"
-    read = [
+    system, gold_links = (
         parse_all((folder / f"{pair}.{kind}").read_text("utf-8").splitlines(), kind)
         for kind in ("awesome-align.out", "gold")
-    ]
-    scores = score_alignments([each.possible for each in read[0]], read[1])
+    )
+    scores = score_alignments([pair.possible for pair in system], gold_links)
     assert round(scores.aer, 2) == published

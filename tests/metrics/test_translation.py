@@ -1,4 +1,4 @@
-"""Scores are sacreBLEU's own, and those that were published for the systems of WMT17."""
+"""Translation metrics equal those of sacreBLEU, and the published scores of WMT17 systems."""
 
 import os
 from pathlib import Path
@@ -27,23 +27,23 @@ HYPOTHESES = [
 ]
 
 
-def test_scores_are_those_of_sacrebleu():
-    found = score(HYPOTHESES, REFERENCES)
-    assert found.bleu == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
-    assert found.chrf == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
-    assert found.bleu_lc_tok == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=True).score
-    assert found.bleu == bleu(HYPOTHESES, REFERENCES)
-    assert found.chrf == chrf(HYPOTHESES, REFERENCES)
-    assert found.sentences == 5
-    assert 0 < found.bleu < found.bleu_lc_tok < 100
+def test_scores_equal_sacrebleu():
+    scores = score(HYPOTHESES, REFERENCES)
+    assert scores.bleu == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
+    assert scores.chrf == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
+    assert scores.bleu_lc_tok == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=True).score
+    assert scores.bleu == bleu(HYPOTHESES, REFERENCES)
+    assert scores.chrf == chrf(HYPOTHESES, REFERENCES)
+    assert scores.sentences == 5
+    assert 0 < scores.bleu < scores.bleu_lc_tok < 100
 
 
-def test_a_lower_cased_score_is_that_of_lower_cased_text():
+def test_lowercased_bleu_equals_bleu_of_lowercased_text():
     lower = [[text.lower() for text in texts] for texts in (HYPOTHESES, REFERENCES)]
     assert score(HYPOTHESES, REFERENCES).bleu_lc_tok == pytest.approx(bleu(*lower))
 
 
-def test_signatures_tell_the_scores_apart():
+def test_signatures_describe_the_metrics():
     signatures = score(HYPOTHESES, REFERENCES).signatures
     version = f"version:{sacrebleu.__version__}"
     assert all(version in signature for signature in signatures.values())
@@ -54,7 +54,7 @@ def test_signatures_tell_the_scores_apart():
     assert "bs:1000" in signatures["bleu"]
 
 
-def test_intervals_hold_the_scores_and_are_the_same_each_time():
+def test_intervals_contain_the_scores_and_are_deterministic():
     first, second = score(HYPOTHESES, REFERENCES), score(HYPOTHESES, REFERENCES)
     assert first == second
     for name in ("bleu", "chrf", "bleu_lc_tok"):
@@ -63,36 +63,36 @@ def test_intervals_hold_the_scores_and_are_the_same_each_time():
         assert low <= getattr(first, name) <= high
 
 
-def test_exact_match_counts_lines_that_are_the_same_to_the_letter():
+def test_exact_match_counts_identical_lines():
     assert score(HYPOTHESES, REFERENCES).exact_match == 20.0
     assert exact_match(["a", "b ", "C", "d"], ["a", "b", "c", "d"]) == 50.0
     assert exact_match([], []) == 0.0
 
 
-def test_a_perfect_translation_scores_a_hundred():
-    found = score(REFERENCES, REFERENCES)
-    assert (found.exact_match, round(found.bleu, 6), round(found.chrf, 6)) == (100.0, 100.0, 100.0)
+def test_perfect_translation_scores_100():
+    scores = score(REFERENCES, REFERENCES)
+    assert (scores.exact_match, round(scores.bleu, 6), round(scores.chrf, 6)) == (100.0, 100.0, 100.0)
 
 
-def test_a_single_sentence_has_a_score_and_an_interval_of_no_width():
-    found = score(HYPOTHESES[1:2], REFERENCES[1:2])
-    assert found.bleu == sacrebleu.corpus_bleu(HYPOTHESES[1:2], [REFERENCES[1:2]]).score
-    assert found.interval["bleu"] == [found.bleu, found.bleu]
-    assert found.sentences == 1
+def test_interval_of_a_single_sentence_has_width_0():
+    scores = score(HYPOTHESES[1:2], REFERENCES[1:2])
+    assert scores.bleu == sacrebleu.corpus_bleu(HYPOTHESES[1:2], [REFERENCES[1:2]]).score
+    assert scores.interval["bleu"] == [scores.bleu, scores.bleu]
+    assert scores.sentences == 1
 
 
-def test_empty_translations_score_nothing():
-    found = score(["", "", ""], ["a b c d", "e", "f g"])
-    assert (found.bleu, found.chrf, found.exact_match) == (0.0, 0.0, 0.0)
+def test_empty_translations_score_0():
+    scores = score(["", "", ""], ["a b c d", "e", "f g"])
+    assert (scores.bleu, scores.chrf, scores.exact_match) == (0.0, 0.0, 0.0)
 
 
-def test_translations_of_which_some_share_nothing_with_their_references_have_a_score():
-    found = score(["a b c d", "", ""], ["a b c d", "x", "y"])
-    low, high = found.interval["chrf"]
-    assert low < found.chrf < high
+def test_interval_exists_if_some_translations_score_0():
+    scores = score(["a b c d", "", ""], ["a b c d", "x", "y"])
+    low, high = scores.interval["chrf"]
+    assert low < scores.chrf < high
 
 
-def test_scores_are_plain_for_json():
+def test_plain_scores_are_json_values():
     plain = score(HYPOTHESES, REFERENCES).plain()
     keys = {"bleu", "chrf", "bleu_lc_tok", "exact_match", "sentences", "signatures", "interval"}
     assert plain.keys() == keys
@@ -100,18 +100,18 @@ def test_scores_are_plain_for_json():
     assert all(type(end) is float for ends in plain["interval"].values() for end in ends)
 
 
-def test_nothing_cannot_be_scored():
+def test_empty_reference_is_an_error():
     with pytest.raises(DataError, match="nothing to score"):
         score([], [])
 
 
 @pytest.mark.parametrize(("more", "less"), [(5, 4), (4, 5)])
-def test_lists_of_unequal_length_cannot_be_scored(more: int, less: int):
-    with pytest.raises(DataError, match=f"{more} translations cannot be scored by {less} references"):
+def test_unequal_lengths_are_an_error(more: int, less: int):
+    with pytest.raises(DataError, match=f"there are {more} translations but {less} references"):
         score(HYPOTHESES[:more], REFERENCES[:less])
 
 
-def test_sources_and_references_of_unequal_length_do_not_belong_together():
+def test_sources_and_references_of_unequal_length_are_an_error():
     assert paired(["a"], ["b"], "s", "r") == [("a", "b")]
     with pytest.raises(DataError, match="s has 2 lines but r has 1"):
         paired(["a", "b"], ["c"], "s", "r")
@@ -136,22 +136,22 @@ def wmt17() -> Path:
 
 
 @pytest.mark.parametrize("system", PUBLISHED)  # online-A begins with a byte order mark
-def test_the_published_score_is_found_of(system: str, wmt17: Path):
+def test_bleu_equals_the_published_score(system: str, wmt17: Path):
     references = list(file_lines(str(wmt17 / "reference.de.gz")))
     hypotheses = list(file_lines(str(wmt17 / f"newstest2017.{system}.en-de.de.gz")))
     assert len(references) == len(hypotheses) == 3004
     assert bleu(hypotheses, references) == pytest.approx(PUBLISHED[system], abs=0.01)
 
 
-def test_the_published_score_is_what_the_command_prints(wmt17: Path, capsys: pytest.CaptureFixture[str]):
+def test_evaluate_command_prints_the_published_score(wmt17: Path, capsys: pytest.CaptureFixture[str]):
     import json
 
     from saccade.cli import main
 
     hypotheses = wmt17 / "newstest2017.uedin-nmt.4722.en-de.de.gz"
     assert main(["evaluate", "--hyp", str(hypotheses), "--ref", str(wmt17 / "reference.de.gz"), "--json"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert figures["bleu"] == pytest.approx(28.30, abs=0.01)
-    low, high = figures["interval"]["bleu"]
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["bleu"] == pytest.approx(28.30, abs=0.01)
+    low, high = scores["interval"]["bleu"]
     assert low < 28.30 < high
     assert high - low < 2

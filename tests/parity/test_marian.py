@@ -1,4 +1,5 @@
-"""The same weights give the same logits as transformers' Marian, so a model can go there and come back."""
+"""With the same weights, our Transformer gives the logits and gradients of transformers' MarianMTModel. This is what
+makes export to it and import from it possible."""
 
 from typing import Any
 
@@ -14,7 +15,7 @@ from saccade.models.assemble import Model, ModelConfig, assemble
 B, T, S, H, INNER, V = 3, 7, 5, 2, 13, 17
 ENCODER_LAYERS, DECODER_LAYERS = 3, 2
 PAD, START = 16, 11  # Marian pads with its last id, and starts from an id of the user's choice
-CLOSE = 1e-5
+TOLERANCE = 1e-5
 
 
 def keeps(*lengths: int) -> Tensor:
@@ -76,15 +77,15 @@ def marian(ours: Model, dim: int, activation: str, attention: str) -> Any:
     copy(ours.encoder.embedding.table, theirs.model.shared)
     theirs.tie_weights()
     for our_side, their_side in ((ours.encoder, theirs.model.encoder), (ours.decoder, theirs.model.decoder)):
-        for mine, its in zip(our_side.layers, their_side.layers, strict=True):
-            copy_attention(mine.get_submodule("self"), its.self_attn)
-            copy(mine.residual_self.norm, its.self_attn_layer_norm)
+        for our_layer, their_layer in zip(our_side.layers, their_side.layers, strict=True):
+            copy_attention(our_layer.get_submodule("self"), their_layer.self_attn)
+            copy(our_layer.residual_self.norm, their_layer.self_attn_layer_norm)
             if our_side is ours.decoder:
-                copy_attention(mine.cross, its.encoder_attn)
-                copy(mine.residual_cross.norm, its.encoder_attn_layer_norm)
-            copy(mine.feed_forward.up, its.fc1)
-            copy(mine.feed_forward.down, its.fc2)
-            copy(mine.residual_feed_forward.norm, its.final_layer_norm)
+                copy_attention(our_layer.cross, their_layer.encoder_attn)
+                copy(our_layer.residual_cross.norm, their_layer.encoder_attn_layer_norm)
+            copy(our_layer.feed_forward.up, their_layer.fc1)
+            copy(our_layer.feed_forward.down, their_layer.fc2)
+            copy(our_layer.residual_feed_forward.norm, their_layer.final_layer_norm)
     return theirs
 
 
@@ -113,19 +114,19 @@ def their_logits(model: Any, source: Tensor, inputs: Tensor) -> Tensor:
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("dim", [22, 26])
-def test_logits_are_marians(dim: int, activation: str, attention: str) -> None:
+def test_logits_equal_those_of_marian(dim: int, activation: str, attention: str) -> None:
     ours = our_model(dim, activation)
     theirs = marian(ours, dim, activation, attention)
     source, inputs, _ = ids()
     with torch.no_grad():
-        wanted = their_logits(theirs, source, inputs)[TARGET_KEEP]
-        found = our_logits(ours, source, inputs)[TARGET_KEEP]
-    scale = max(1.0, float(wanted.abs().max()))
-    assert float(wanted.std()) > 0.1, "logits of no interest"
-    torch.testing.assert_close(found / scale, wanted / scale, atol=CLOSE, rtol=0)
+        expected = their_logits(theirs, source, inputs)[TARGET_KEEP]
+        actual = our_logits(ours, source, inputs)[TARGET_KEEP]
+    scale = max(1.0, float(expected.abs().max()))
+    assert float(expected.std()) > 0.1, "the logits are nearly constant, so the comparison would test little"
+    torch.testing.assert_close(actual / scale, expected / scale, atol=TOLERANCE, rtol=0)
 
 
-def test_gradients_are_marians() -> None:
+def test_gradients_equal_those_of_marian() -> None:
     ours = our_model(22, "relu")
     theirs = marian(ours, 22, "relu", "eager")
     source, inputs, target = ids()
@@ -142,13 +143,13 @@ def test_gradients_are_marians() -> None:
             theirs.model.decoder.layers[1].encoder_attn.v_proj.weight.grad,
         ),
     }
-    for name, (mine, its) in pairs.items():
-        scale = max(1.0, float(its.abs().max()))
-        off = float((mine - its).abs().max()) / scale
-        assert off <= CLOSE, f"the gradient of {name} is off by {off:.2g}"
+    for name, (actual, expected) in pairs.items():
+        scale = max(1.0, float(expected.abs().max()))
+        error = float((actual - expected).abs().max()) / scale
+        assert error <= TOLERANCE, f"the gradient of {name} is off by {error:.2g}"
 
 
-def test_places_are_marians_up_to_its_length() -> None:
+def test_position_encodings_equal_those_of_marian() -> None:
     from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
     from saccade.parts.positions import sinusoid

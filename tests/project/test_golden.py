@@ -1,4 +1,4 @@
-"""Names and shapes of weights are frozen: a run of today must open tomorrow."""
+"""The names and shapes of weights do not change, so that existing runs can still be loaded."""
 
 from pathlib import Path
 from typing import Any
@@ -70,10 +70,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def listing(variant: dict[str, Any]) -> str:
     model = assemble(recipe_of({**variant, "data": {"train": TEXT, "dev": TEXT}}).model, 100, 100)
     tensors, aliases = named_tensors(model)
-    names = [f"{name} {list(tensor.shape)}" for name, tensor in tensors.items()]
-    return "\n".join([*names, *(f"{alias} = {first}" for alias, first in aliases.items())]) + "\n"
+    lines = [f"{name} {list(tensor.shape)}" for name, tensor in tensors.items()]
+    return "\n".join([*lines, *(f"{alias} = {first}" for alias, first in aliases.items())]) + "\n"
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_names_and_shapes_of_weights_are_those_of_format_1(name: str) -> None:
+def test_weights_have_names_and_shapes_of_format_2(name: str) -> None:
     assert listing(VARIANTS[name]) == (GOLDEN / f"{name}.txt").read_text("utf-8")

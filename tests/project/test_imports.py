@@ -1,13 +1,13 @@
-"""Imports point one way, and only the command line's heavy commands pay for torch."""
+"""Modules import only modules of their own or a lower layer; code that is unsafe or too long is found."""
 
 import ast
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "saccade"
 
-# From the bottom to the top. A module may import what stands in its own layer or below.
+# From the lowest to the highest layer. A module may import its own package and those of lower layers.
 LAYERS = [
-    ["errors", "shapes"],
+    ["distribution", "errors", "shapes"],
     ["config", "console"],
     ["places"],
     ["notes"],
@@ -29,10 +29,11 @@ LAYERS = [
     ["cli"],
     ["__main__"],
 ]
-HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
+LAYER_OF = {name: layer for layer, names in enumerate(LAYERS) for name in names}
 
 
 def modules() -> dict[Path, str]:
+    """Each file, and the package or top-level module that it belongs to."""
     return {
         path: path.relative_to(SOURCE).parts[0].removesuffix(".py")
         for path in SOURCE.rglob("*.py")
@@ -41,7 +42,7 @@ def modules() -> dict[Path, str]:
 
 
 def imported(path: Path) -> set[str]:
-    """The rooms of Saccade that a file imports, wherever in it the import stands."""
+    """The packages of Saccade that a file imports, also inside functions."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "saccade":
@@ -49,32 +50,32 @@ def imported(path: Path) -> set[str]:
             names |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
         if isinstance(node, ast.Import):
             names |= {a.name.split(".")[1] for a in node.names if a.name.startswith("saccade.")}
-    return names & HEIGHT.keys()
+    return names & LAYER_OF.keys()
 
 
-def test_every_room_has_a_layer() -> None:
-    assert {room for room in modules().values() if room != "presets"} == set(HEIGHT)
+def test_every_package_has_a_layer() -> None:
+    assert {package for package in modules().values() if package != "presets"} == set(LAYER_OF)
 
 
-def test_imports_point_down() -> None:
+def test_modules_import_only_lower_layers() -> None:
     wrong = [
         f"{path.relative_to(SOURCE)} imports {name}"
-        for path, room in modules().items()
-        if room in HEIGHT
+        for path, package in modules().items()
+        if package in LAYER_OF
         for name in imported(path)
-        if HEIGHT[name] > HEIGHT[room] or (HEIGHT[name] == HEIGHT[room] and name != room)
+        if LAYER_OF[name] > LAYER_OF[package] or (LAYER_OF[name] == LAYER_OF[package] and name != package)
     ]
     assert not wrong
 
 
-def test_nothing_is_pickled_or_evaluated() -> None:
+def test_code_neither_unpickles_nor_evaluates_strings() -> None:
     for path in SOURCE.rglob("*.py"):
         text = path.read_text("utf-8")
-        for word in ("import pickle", "torch.load(", "torch.save(", " eval(", " exec(", "shell=True"):
-            assert word not in text.replace(".eval(", ""), f"{path}: {word}"
+        for call in ("import pickle", "torch.load(", "torch.save(", " eval(", " exec(", "shell=True"):
+            assert call not in text.replace(".eval(", ""), f"{path}: {call}"
 
 
-def test_functions_and_files_stay_short() -> None:
+def test_functions_and_files_are_short() -> None:
     for path in SOURCE.rglob("*.py"):
         text = path.read_text("utf-8")
         assert text.count("\n") <= 450, path

@@ -1,66 +1,122 @@
-"""The chain of Multi30k on a few lines: two models speak, one hears them, and all is scored."""
+"""recipes/multi30k/pipeline.py on a few lines: two teachers, synthetic pairs, a student, a test score."""
 
 import gzip
+import io
+import runpy
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "recipes" / "multi30k" / "chain.py"
-SMALL = ["train.updates=3", "train.validate_every=3", "data.tokenizer.size=60", "model.dim=16"]
-WHO = (("Man", "Mann"), ("Dog", "Hund"), ("Child", "Kind"))
-DOES = (("Runs", "läuft"), ("Sleeps", "schläft"), ("Sings", "singt"), ("Sees", "sieht"))
-LINES = [(f"a {who} {does}", f"ein {wer} {tut}") for who, wer in WHO for does, tut in DOES]
+from saccade.cli import main
 
-pytestmark = pytest.mark.slow
+SCRIPT = Path(__file__).parents[2] / "recipes" / "multi30k" / "pipeline.py"
+OVERRIDES = ["train.updates=3", "train.validate_every=3", "data.tokenizer.size=60", "model.dim=16"]
+NOUNS = (("Man", "Mann"), ("Dog", "Hund"), ("Child", "Kind"))
+VERBS = (("Runs", "läuft"), ("Sleeps", "schläft"), ("Sings", "singt"), ("Sees", "sieht"))
+PAIRS = [(f"a {noun} {verb}", f"ein {nomen} {tut}") for noun, nomen in NOUNS for verb, tut in VERBS]
 
 
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    flags = [word for change in SMALL for word in ("--set", change)]
-    command = [sys.executable, str(SCRIPT), *map(str, words), *flags]
+def arguments(*words: object) -> list[str]:
+    return [*map(str, words), *(word for override in OVERRIDES for word in ("--set", override))]
+
+
+def run_pipeline(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), *arguments(*words)]
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300, check=False)
 
 
-def write(folder: Path, form: str) -> None:
+class InProcess:
+    """Runs a command in this process, which saves the import of torch, with the interface of `subprocess.Popen`."""
+
+    def __init__(self, command: list[str], stdout: BinaryIO, stderr: BinaryIO, env: dict[str, str]):
+        log = io.StringIO()
+        with redirect_stdout(log), redirect_stderr(log):
+            self.returncode = run_in_process(command)
+        stdout.write(log.getvalue().encode())
+
+    def poll(self) -> int:
+        return self.returncode
+
+    wait = poll
+
+    def terminate(self) -> None: ...
+
+
+def run_in_process(command: list[str], check: bool = False) -> int:
+    """`command` begins with the Python interpreter, followed by `-m saccade` or a script."""
+    if command[1:3] == ["-m", "saccade"]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["saccade", *command[3:]])
+            code = main(command[3:])
+    else:
+        run_script(command[1:])
+        code = 0
+    assert code == 0 or not check
+    return code
+
+
+def run_script(command: list[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", command)
+        runpy.run_path(command[0], run_name="__main__")
+
+
+def write_multi30k(folder: Path, form: str) -> None:
     for split in ("train", "val", "test_2016_flickr"):
         for side, language in enumerate(("en", "de")):
             with gzip.open(folder / f"{split}{form}.{language}.gz", "wt", encoding="utf-8") as file:
-                file.writelines(f"{pair[side] if not form else pair[side].lower()}\n" for pair in LINES)
+                file.writelines(f"{pair[side].lower() if form else pair[side]}\n" for pair in PAIRS)
 
 
-@pytest.mark.parametrize(("form", "flags"), [(".lc.norm.tok", []), ("", ["--cased"])], ids=["lower", "cased"])
-def test_two_models_speak_and_one_hears_them(tmp_path: Path, form: str, flags: list[str]) -> None:
-    write(tmp_path, form)
-    runs = tmp_path / "runs"
-    found = run(tmp_path, runs, "--seed", 3, *flags)
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert "bleu" in found.stdout.lower()
-    spoken = [(runs / "text" / f"train.{side}").read_text("utf-8").split("\n")[:-1] for side in ("src", "tgt")]
-    people = [*zip(*spoken, strict=True)][: len(LINES)]
-    assert people == [(a if flags else a.lower(), b if flags else b.lower()) for a, b in LINES]
-    assert len(spoken[0]) > len(LINES), "nobody has spoken"
-    for name, source in (("forward", f"train{form}.en.gz"), ("backward", f"train{form}.de.gz")):
-        config = (runs / name / "config.toml").read_text("utf-8")
+def assert_complete(runs: Path, form: str, original: list[tuple[str, str]]) -> None:
+    """The student's training text begins with the original pairs; the teachers are trained on the original text."""
+    sides = [(runs / "diversified" / f"train.{side}").read_text("utf-8").split("\n")[:-1] for side in ("src", "tgt")]
+    assert [*zip(*sides, strict=True)][: len(PAIRS)] == original
+    assert len(sides[0]) > len(PAIRS), "there are no synthetic pairs"
+    for teacher, source in (("forward", f"train{form}.en.gz"), ("backward", f"train{form}.de.gz")):
+        config = (runs / teacher / "config.toml").read_text("utf-8")
         assert source in config
         assert "seed = 3" in config
 
 
-def test_the_same_command_goes_on_and_capitals_stay(tmp_path: Path) -> None:
-    write(tmp_path, "")
-    (tmp_path / "runs" / "text").mkdir(parents=True)
-    for side, lines in zip(("src", "tgt"), zip(*LINES, strict=True), strict=True):
-        (tmp_path / "runs" / "text" / f"train.{side}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = run(tmp_path, tmp_path / "runs", "--cased")
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert "they speak" not in found.stdout, "what is written is written"
-    assert "train.en.gz" in (tmp_path / "runs" / "forward" / "config.toml").read_text("utf-8")
+@pytest.mark.slow
+def test_pipeline_trains_teachers_and_student_and_prints_bleu(tmp_path: Path) -> None:
+    form = ".lc.norm.tok"
+    write_multi30k(tmp_path, form)
+    finished = run_pipeline(tmp_path, tmp_path / "runs", "--seed", 3)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "bleu" in finished.stdout.lower()
+    assert_complete(tmp_path / "runs", form, [(source.lower(), target.lower()) for source, target in PAIRS])
 
 
-def test_what_fails_is_named(tmp_path: Path) -> None:
-    write(tmp_path, "")
+@pytest.mark.slow
+def test_cased_pipeline_keeps_capitals_and_skips_finished_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_multi30k(tmp_path, "")
+    monkeypatch.setattr(subprocess, "Popen", InProcess)
+    monkeypatch.setattr(subprocess, "run", run_in_process)
+    command: list[Any] = [SCRIPT, tmp_path, tmp_path / "runs", "--cased", "--seed", 3]
+    run_script(arguments(*command))
+    assert_complete(tmp_path / "runs", "", PAIRS)
+    first = capsys.readouterr().out
+    run_script(arguments(*command))
+    second = capsys.readouterr().out
+    for output in (first, second):
+        assert "bleu" in output.lower()
+    assert "generating synthetic pairs" in first
+    assert "generating synthetic pairs" not in second
+
+
+@pytest.mark.slow
+def test_error_names_the_log_of_the_failed_step(tmp_path: Path) -> None:
+    write_multi30k(tmp_path, "")
     (tmp_path / "train.de.gz").unlink()
-    found = run(tmp_path, tmp_path / "runs", "--cased")
-    assert found.returncode == 1
-    assert "forward.log" in found.stderr
+    finished = run_pipeline(tmp_path, tmp_path / "runs", "--cased")
+    assert finished.returncode == 1
+    assert "forward.log" in finished.stderr
     assert "train.de.gz" in (tmp_path / "runs" / "forward.log").read_text("utf-8")

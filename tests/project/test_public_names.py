@@ -1,4 +1,4 @@
-"""The public door: what __all__ says is there, and nothing else is promised."""
+"""`saccade.__all__` and lazy imports of the package."""
 
 import importlib
 import inspect
@@ -9,17 +9,17 @@ import sys
 import saccade
 
 
-def test_every_public_name_can_be_had() -> None:
+def test_every_public_name_can_be_imported() -> None:
     for name in saccade.__all__:
         assert getattr(saccade, name) is not None
 
 
-def test_names_are_sorted_and_listed_once() -> None:
+def test_public_names_are_sorted_and_unique() -> None:
     assert saccade.__all__ == sorted(saccade.__all__)
-    assert set(saccade.__all__) == set(saccade._HOME)
+    assert set(saccade.__all__) == set(saccade._MODULES)
 
 
-def test_no_room_of_the_package_takes_the_place_of_a_public_function() -> None:
+def test_no_module_shadows_a_public_function() -> None:
     for module in pkgutil.walk_packages(saccade.__path__, "saccade."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -27,7 +27,7 @@ def test_no_room_of_the_package_takes_the_place_of_a_public_function() -> None:
         assert inspect.isfunction(getattr(saccade, name)), name
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     assert not hasattr(saccade, "translator")
 
 

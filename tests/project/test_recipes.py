@@ -1,4 +1,4 @@
-"""Recipes and presets parse; presets are the sizes they say."""
+"""Recipes and presets parse, and differ from each other only where they should; presets have their known sizes."""
 
 from pathlib import Path
 
@@ -12,20 +12,20 @@ ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
 RUNGS = sorted((ROOT / "recipes" / "ladder").glob("*.toml"))
 ALIGNMENT = sorted((ROOT / "recipes" / "alignment").glob("*.toml"))
-SPEAKERS = sorted((ROOT / "recipes" / "multi30k").glob("*.toml"))
+TEACHERS = sorted((ROOT / "recipes" / "multi30k").glob("*.toml"))
 TEXT = {"kind": "copy"}
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_recipe_parses_and_its_header_says_how_to_run_it(path: Path) -> None:
+def test_recipe_parses_and_its_header_has_command_and_result(path: Path) -> None:
     assert read_recipe(str(path)).config
     header = path.read_text("utf-8").split("\n\n")[0]
     assert f"saccade train recipes/{path.name}" in header
-    assert "BLEU" in header or "accuracy" in header, "what comes out"
+    assert "BLEU" in header or "accuracy" in header, "the header has no result"
 
 
 @pytest.mark.parametrize("path", RUNGS, ids=lambda path: path.stem)
-def test_a_rung_of_the_ladder_differs_in_its_model_alone(path: Path) -> None:
+def test_ladder_recipes_differ_only_in_the_model(path: Path) -> None:
     base = plain(read_recipe(str(path.with_name("base.toml"))).config)
     rung = plain(read_recipe(str(path)).config)
     assert {key for key in rung if rung[key] != base[key]} <= {"model"}
@@ -33,30 +33,30 @@ def test_a_rung_of_the_ladder_differs_in_its_model_alone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ALIGNMENT, ids=lambda path: path.stem)
-def test_the_alignment_recipes_differ_in_direction_and_guide_alone(path: Path) -> None:
-    base, other = (plain(read_recipe(str(each)).config) for each in (path.with_name("en-fr.toml"), path))
+def test_alignment_recipes_differ_only_in_direction_and_guide(path: Path) -> None:
+    base, other = (plain(read_recipe(str(file)).config) for file in (path.with_name("en-fr.toml"), path))
     assert {key for key in other if other[key] != base[key]} <= {"data", "task"}
     assert (other["task"]["guide"]["kind"] == "head") == path.stem.endswith("guided")
     assert other["data"]["train"]["src"] == f"train.{path.stem[:2]}"
 
 
-@pytest.mark.parametrize("path", SPEAKERS, ids=lambda path: path.stem)
-def test_who_speaks_to_the_model_of_multi30k_hears_people_alone(path: Path) -> None:
+@pytest.mark.parametrize("path", TEACHERS, ids=lambda path: path.stem)
+def test_multi30k_teachers_are_trained_on_original_text(path: Path) -> None:
     data = read_recipe(str(path)).config.data
     languages = {"forward": ("en", "de"), "backward": ("de", "en")}[path.stem]
     for split, name in (("train", "train"), ("dev", "val"), ("test", "test_2016_flickr")):
-        given = getattr(data, split).options
-        assert (given["src"], given["tgt"]) == tuple(f"{name}.lc.norm.tok.{language}.gz" for language in languages)
+        options = getattr(data, split).options
+        assert (options["src"], options["tgt"]) == tuple(f"{name}.lc.norm.tok.{language}.gz" for language in languages)
     assert path.relative_to(ROOT).as_posix() in (ROOT / "recipes" / "multi30k-en-de.toml").read_text("utf-8")
 
 
-def test_no_person_of_the_activity_recipe_is_in_two_splits() -> None:
+def test_activity_recipe_has_no_person_in_two_splits() -> None:
     data = read_recipe(str(ROOT / "recipes" / "activity-gru.toml")).config.data
     people = [person for split in (data.train, data.dev, data.test) for person in split.options["groups"]]
     assert len(people) == len(set(people)) == 20
 
 
-def test_demo_is_a_whole_recipe() -> None:
+def test_demo_preset_is_a_complete_recipe() -> None:
     assert read_recipe("demo").config.data.train.kind == "dates"
 
 
@@ -69,7 +69,9 @@ def test_demo_is_a_whole_recipe() -> None:
         ("transformer-big", 6, 1024, 16, 4096, 184_553_472),
     ],
 )
-def test_preset_is_the_size_it_says(name: str, layers: int, dim: int, heads: int, inner: int, parameters: int) -> None:
+def test_preset_has_its_documented_size(
+    name: str, layers: int, dim: int, heads: int, inner: int, parameters: int
+) -> None:
     model = recipe_of({"extends": name, "data": {"train": TEXT, "dev": TEXT}}).model
     assert model.dim == dim
     for side in (model.encoder, model.decoder):
@@ -77,11 +79,11 @@ def test_preset_is_the_size_it_says(name: str, layers: int, dim: int, heads: int
         assert side.options["depth"] == layers
         assert block["self"].options["heads"] == block["cross"].options["heads"] == heads
         assert block["feed_forward"].options["inner"] == inner
-    if dim <= 512:  # big takes seconds to draw
-        built = assemble(model, 8000, 8000)
-        assert sum(p.numel() for p in built.parameters()) == parameters
+    if dim <= 512:  # initializing the big preset takes seconds
+        assembled = assemble(model, 8000, 8000)
+        assert sum(p.numel() for p in assembled.parameters()) == parameters
 
 
-def test_every_preset_is_known() -> None:
+def test_presets_are_demo_and_four_transformer_sizes() -> None:
     sizes = {f"transformer-{size}" for size in ("tiny", "small", "base", "big")}
     assert set(preset_names()) == {"demo", *sizes}

@@ -1,4 +1,4 @@
-"""Every public class and every public constant of the package has a name of its own."""
+"""No two modules define a public class or a public constant of the same name."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
 def assigned_names(statement: ast.stmt) -> Iterator[str]:
-    """The plain names that an assignment binds, also inside a tuple."""
+    """The names that an assignment binds, also inside a tuple."""
     if isinstance(statement, ast.AnnAssign):
         targets: list[ast.expr] = [statement.target]
     elif isinstance(statement, ast.Assign):
@@ -51,13 +51,13 @@ def duplicates(modules: dict[str, str]) -> dict[str, list[str]]:
     for module, code in sorted(modules.items()):
         for name in public_definitions(code):
             homes[name].append(module)
-    return {name: found for name, found in sorted(homes.items()) if len(found) > 1}
+    return {name: defining for name, defining in sorted(homes.items()) if len(defining) > 1}
 
 
 def test_no_public_class_or_constant_is_defined_in_two_modules() -> None:
     modules = {path.relative_to(SOURCE).as_posix(): path.read_text("utf-8") for path in SOURCE.rglob("*.py")}
-    found = duplicates(modules)
-    assert not found, "defined more than once:\n" + "\n".join(f"  {name}: {', '.join(at)}" for name, at in found.items())
+    lines = [f"{name}: {', '.join(defining)}" for name, defining in duplicates(modules).items()]
+    assert not lines, "defined more than once:\n" + "\n".join(lines)
 
 
 def test_the_search_finds_classes_constants_and_conditional_definitions() -> None:

@@ -56,9 +56,7 @@ def back(run: Path) -> Path:
 def serving(command: list[str], stderr: Path) -> Iterator[Server]:
     """A server started by a command; it is ready."""
     with stderr.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, *command], stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
+        process = subprocess.Popen([sys.executable, *command], stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
         server = Server(port_of(process, stderr), process, stderr)
         wait_until(lambda: server.get("/readyz").status == 200)

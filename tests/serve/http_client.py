@@ -94,9 +94,7 @@ class Server:
             raise
         return connection
 
-    def request(
-        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
-    ) -> Response:
+    def request(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> Response:
         with closing(self.begin(method, path, body, headers)) as connection:
             return read_response(connection)
 

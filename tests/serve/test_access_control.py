@@ -1,4 +1,4 @@
-"""Who may come in: hosts, origins, keys; and what of the disk can be seen from outside."""
+"""Access control: Host and Origin headers, API keys, and the paths of static files."""
 
 import os
 from urllib.parse import quote
@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serve.conftest import Serve
-from serve.wire import JSON, Server
+from serve.http_client import JSON, Server
 
 BODY = b'{"q": "May 1, 2001", "source": "en", "target": "de"}'
-OWN = b'{"text": "May 1, 2001"}'
-ROUTES = {"/translate": BODY, "/detect": BODY, "/v1/translate": OWN}
-FOREIGN = "https://evil.example"
+V1_BODY = b'{"text": "May 1, 2001"}'
+ROUTES = {"/translate": BODY, "/detect": BODY, "/v1/translate": V1_BODY}
+OTHER_ORIGIN = "https://evil.example"
 
 # ── hosts ─────────────────────────────────────────────────────────────────────────────────────────
 
-EVIL_HOSTS = ["evil.example", "evil.example:5000", "127.0.0.1.evil.example", "evil.example:127.0.0.1"]
-EVIL_HOSTS += [
+UNKNOWN_HOSTS = ["evil.example", "evil.example:5000", "127.0.0.1.evil.example", "evil.example:127.0.0.1"]
+UNKNOWN_HOSTS += [
     "127.0.0.1@evil.example",
     "localhost.evil.example",
     "localhost:80:evil",
@@ -27,29 +27,26 @@ EVIL_HOSTS += [
 ]
 
 
-@pytest.mark.parametrize("host", EVIL_HOSTS)
+@pytest.mark.parametrize("host", UNKNOWN_HOSTS)
 @pytest.mark.parametrize("path", ["/", "/health", "/languages", "/metrics", "/openapi.json", "/no/such"])
-def test_a_foreign_host(server: Server, host: str, path: str) -> None:
-    """C3 37: DNS rebinding."""
-    answer = server.get(path, {"Host": host})
-    assert answer.status == 421
-    assert answer.error()
+def test_unknown_host_is_421_on_every_path(server: Server, host: str, path: str) -> None:
+    response = server.get(path, {"Host": host})
+    assert response.status == 421
+    assert response.error()
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_foreign_host_that_posts(server: Server, route: str) -> None:
-    """C3 37: nothing is translated for it."""
-    assert server.ask("POST", route, ROUTES[route], {**JSON, "Host": "evil.example"}).status == 421
+def test_post_with_unknown_host_is_421(server: Server, route: str) -> None:
+    assert server.request("POST", route, ROUTES[route], {**JSON, "Host": "evil.example"}).status == 421
 
 
-def test_hosts_of_this_machine(server: Server) -> None:
+def test_local_hosts_are_allowed(server: Server) -> None:
     for name in ("127.0.0.1", "localhost", "[::1]", "LOCALHOST"):
         assert server.get("/health", {"Host": name}).status == 200
         assert server.get("/health", {"Host": f"{name}:{server.port}"}).status == 200
 
 
-def test_no_host_and_two_hosts(server: Server) -> None:
-    """C3 37."""
+def test_missing_or_repeated_host_header_is_refused(server: Server) -> None:
     for lines in ("", "Host: evil.example\r\nHost: localhost\r\n", "Host: localhost\r\nHost: evil.example\r\n"):
         with server.connect() as connection:
             connection.sendall(f"GET /health HTTP/1.1\r\n{lines}Connection: close\r\n\r\n".encode())
@@ -60,44 +57,45 @@ def test_no_host_and_two_hosts(server: Server) -> None:
 # ── origins ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("origin", [FOREIGN, "null", "http://127.0.0.1:1", "http://127.0.0.1.evil.example"])
+@pytest.mark.parametrize("origin", [OTHER_ORIGIN, "null", "http://127.0.0.1:1", "http://127.0.0.1.evil.example"])
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_post_from_another_site(server: Server, route: str, origin: str) -> None:
-    """C3 37: cross-site POST, with a body that browsers send unasked, too."""
+def test_post_from_another_origin_is_403(server: Server, route: str, origin: str) -> None:
+    """Also with content types that browsers send without a preflight request."""
     for kind in ("application/json", "text/plain", "application/x-www-form-urlencoded"):
-        answer = server.ask("POST", route, ROUTES[route], {"Content-Type": kind, "Origin": origin})
-        assert answer.status == 403
-        assert answer.error()
+        response = server.request("POST", route, ROUTES[route], {"Content-Type": kind, "Origin": origin})
+        assert response.status == 403
+        assert response.error()
 
 
-def test_a_post_from_the_own_page(server: Server) -> None:
+def test_post_from_the_same_origin_is_allowed(server: Server) -> None:
     for name in (f"127.0.0.1:{server.port}", f"localhost:{server.port}"):
         headers = {**JSON, "Host": name, "Origin": f"http://{name}"}
-        assert server.ask("POST", "/translate", BODY, headers).status == 200
+        assert server.request("POST", "/translate", BODY, headers).status == 200
 
 
-def test_cors_is_off_unless_asked_for(server: Server) -> None:
-    """The service: no header lets another site read an answer."""
+def test_no_cors_headers_by_default(server: Server) -> None:
     for method in ("GET", "OPTIONS"):
-        answer = server.ask(method, "/languages", headers={"Origin": FOREIGN, "Access-Control-Request-Method": "GET"})
-        assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+        response = server.request(
+            method, "/languages", headers={"Origin": OTHER_ORIGIN, "Access-Control-Request-Method": "GET"}
+        )
+        assert not [name for name in response.headers if name.lower().startswith("access-control")]
 
 
-# ── keys and CORS, asked for ──────────────────────────────────────────────────────────────────────
+# ── a server with keys and CORS ──────────────────────────────────────────────────────────────────────
 
-FRIEND = "https://friend.example"
+ALLOWED_ORIGIN = "https://friend.example"
 
 
 @pytest.fixture(scope="module")
 def guarded(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Server:
     keys = tmp_path_factory.mktemp("keys") / "keys.txt"
     keys.write_text("first-key\nsecond-key\n", "utf-8")
-    return serve("--api-keys", keys, "--cors", FRIEND)
+    return serve("--api-keys", keys, "--cors", ALLOWED_ORIGIN)
 
 
-def test_keys(guarded: Server) -> None:
-    """The service: right, wrong and missing keys, by every carrier."""
-    fields = "q=May+1%2C+2001&source=en&target=de"
+def test_only_valid_keys_are_accepted(guarded: Server) -> None:
+    """Valid, invalid and missing keys, as JSON, form and query string."""
+    query = "q=May+1%2C+2001&source=en&target=de"
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     for key, status in {
         "first-key": 200,
@@ -107,70 +105,84 @@ def test_keys(guarded: Server) -> None:
         "": 403,
         "é": 403,
     }.items():
-        sent = quote(key)
-        asked = {"q": "May 1, 2001", "source": "en", "target": "de", "api_key": key}
-        assert guarded.post("/translate", asked).status == status
-        assert guarded.post("/detect", asked).status == status
-        assert guarded.ask("POST", "/translate", f"{fields}&api_key={sent}".encode(), form).status == status
-        assert guarded.ask("POST", f"/translate?{fields}&api_key={sent}").status == status
-    for missing in (guarded.ask("POST", "/translate", BODY, JSON), guarded.ask("POST", "/v1/translate", OWN, JSON)):
+        encoded_key = quote(key)
+        fields = {"q": "May 1, 2001", "source": "en", "target": "de", "api_key": key}
+        assert guarded.post("/translate", fields).status == status
+        assert guarded.post("/detect", fields).status == status
+        assert guarded.request("POST", "/translate", f"{query}&api_key={encoded_key}".encode(), form).status == status
+        assert guarded.request("POST", f"/translate?{query}&api_key={encoded_key}").status == status
+    for missing in (
+        guarded.request("POST", "/translate", BODY, JSON),
+        guarded.request("POST", "/v1/translate", V1_BODY, JSON),
+    ):
         assert missing.status == 403
         assert missing.error()
     bearer = {"Authorization": "Bearer second-key", **JSON}
-    assert guarded.ask("POST", "/v1/translate", OWN, bearer).status == 200
+    assert guarded.request("POST", "/v1/translate", V1_BODY, bearer).status == 200
     for wrong in ("Bearer second-ke", "Bearer", "Basic c2Vjb25kLWtleQ==", "Bearer \xe9"):
-        assert guarded.ask("POST", "/v1/translate", OWN, {"Authorization": wrong, **JSON}).status == 403
+        assert guarded.request("POST", "/v1/translate", V1_BODY, {"Authorization": wrong, **JSON}).status == 403
     for wrong in (1, None, ["first-key"], {}, True):
-        asked = {"q": "May 1, 2001", "source": "en", "target": "de", "api_key": wrong}
-        assert guarded.post("/translate", asked).status in (400, 403)
+        fields = {"q": "May 1, 2001", "source": "en", "target": "de", "api_key": wrong}
+        assert guarded.post("/translate", fields).status in (400, 403)
 
 
-def test_keys_are_asked_for_before_anything_else_is_read(guarded: Server) -> None:
-    """A stranger learns nothing of the models, and makes the server do nothing."""
-    answer = guarded.post("/translate", {"q": "a", "source": "zz", "target": "zz"})
-    assert answer.status == 403
+def test_key_is_checked_before_the_other_fields(guarded: Server) -> None:
+    response = guarded.post("/translate", {"q": "a", "source": "zz", "target": "zz"})
+    assert response.status == 403
 
 
-def test_a_page_learns_that_a_key_is_needed(guarded: Server, server: Server) -> None:
+def test_frontend_settings_tell_whether_a_key_is_required(guarded: Server, server: Server) -> None:
     assert guarded.get("/frontend/settings").json()["keyRequired"] is True
     assert server.get("/frontend/settings").json()["keyRequired"] is False
 
 
-def test_keys_and_texts_are_not_shown(guarded: Server) -> None:
-    """Conventions B3, C2: no key and no text in metrics or in the log."""
-    guarded.ask("POST", "/translate?q=very+private&source=en&target=de&api_key=first-key")
-    assert guarded.said
-    for text in (guarded.get("/metrics").body.decode(), guarded.said.read_text()):
+def test_metrics_and_log_contain_no_keys_and_no_texts(guarded: Server) -> None:
+    guarded.request("POST", "/translate?q=very+private&source=en&target=de&api_key=first-key")
+    assert guarded.stderr
+    for text in (guarded.get("/metrics").body.decode(), guarded.stderr.read_text()):
         assert "first-key" not in text
         assert "private" not in text
         assert "May 1" not in text
 
 
-def test_cors_where_asked_for(guarded: Server) -> None:
-    """The service: the one origin that was named, and no other."""
-    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
-    preflight = guarded.ask("OPTIONS", "/translate", headers={"Origin": FRIEND, **asks})
+def test_cors_allows_only_the_given_origin(guarded: Server) -> None:
+    preflight_headers = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+    preflight = guarded.request("OPTIONS", "/translate", headers={"Origin": ALLOWED_ORIGIN, **preflight_headers})
     assert preflight.status in (200, 204)
-    assert preflight.headers["Access-Control-Allow-Origin"] == FRIEND
+    assert preflight.headers["Access-Control-Allow-Origin"] == ALLOWED_ORIGIN
     body = BODY.replace(b"}", b', "api_key": "first-key"}')
-    answer = guarded.ask("POST", "/translate", body, {**JSON, "Origin": FRIEND})
-    assert answer.status == 200
-    assert answer.headers["Access-Control-Allow-Origin"] == FRIEND
-    assert "Origin" in answer.headers["Vary"]
-    for method, headers in (("OPTIONS", asks), ("POST", JSON)):
-        other = guarded.ask(method, "/translate", body, {"Origin": FOREIGN, **headers})
+    response = guarded.request("POST", "/translate", body, {**JSON, "Origin": ALLOWED_ORIGIN})
+    assert response.status == 200
+    assert response.headers["Access-Control-Allow-Origin"] == ALLOWED_ORIGIN
+    assert "Origin" in response.headers["Vary"]
+    for method, headers in (("OPTIONS", preflight_headers), ("POST", JSON)):
+        other = guarded.request(method, "/translate", body, {"Origin": OTHER_ORIGIN, **headers})
         assert "Access-Control-Allow-Origin" not in other.headers
-    assert guarded.ask("POST", "/translate", body, {**JSON, "Origin": FOREIGN}).status == 403
+    assert guarded.request("POST", "/translate", body, {**JSON, "Origin": OTHER_ORIGIN}).status == 403
 
 
 # ── paths ─────────────────────────────────────────────────────────────────────────────────────────
 
-SECRET = "src/saccade/serve/__init__.py"
-UP = ["..", "%2e%2e", "..%2f", "%2e%2e%2f", "..%252f", "..\\", "..%5c", "....//", ".%00./", "%c0%ae%c0%ae/", "..;/"]
-PATHS = [
-    f"/static/{'/'.join([up] * depth)}/{name}" for up in UP for depth in (1, 4, 9) for name in ("app.py", "etc/passwd")
+PARENT_ENCODINGS = [
+    "..",
+    "%2e%2e",
+    "..%2f",
+    "%2e%2e%2f",
+    "..%252f",
+    "..\\",
+    "..%5c",
+    "....//",
+    ".%00./",
+    "%c0%ae%c0%ae/",
+    "..;/",
 ]
-PATHS += [f"/static/view/{up}/{up}/page.py" for up in UP]
+PATHS = [
+    f"/static/{'/'.join([up] * depth)}/{name}"
+    for up in PARENT_ENCODINGS
+    for depth in (1, 4, 9)
+    for name in ("app.py", "etc/passwd")
+]
+PATHS += [f"/static/view/{up}/{up}/page.py" for up in PARENT_ENCODINGS]
 PATHS += ["/static//etc/passwd", "/static/%2fetc%2fpasswd", "/static/etc/passwd%00.js", "//etc/passwd", "/static/%00"]
 PATHS += [
     "/static/C:%5cwindows",
@@ -190,34 +202,30 @@ PATHS += [
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_paths_that_lead_out(server: Server, path: str) -> None:
-    """C3 38."""
-    answer = server.get(path)
-    assert answer.status in (400, 404)
-    assert b"import" not in answer.body
-    assert b"root:" not in answer.body
+def test_path_traversal_is_refused(server: Server, path: str) -> None:
+    response = server.get(path)
+    assert response.status in (400, 404)
+    assert b"import" not in response.body
+    assert b"root:" not in response.body
 
 
 @pytest.mark.parametrize(
     "path", [b"/static/\x00", b"/static/\xff\xfe", b"static/..", b"/\x7f", b"*", b"http://evil.example/"]
 )
-def test_paths_that_are_no_paths(server: Server, path: bytes) -> None:
-    """C3 38: raw bytes where a path should be."""
+def test_invalid_path_bytes_are_refused(server: Server, path: bytes) -> None:
     with server.connect() as connection:
         connection.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        said = connection.makefile("rb").read()
-    assert not said or said.split()[1] in (b"400", b"404", b"421")
+        data = connection.makefile("rb").read()
+    assert not data or data.split()[1] in (b"400", b"404", b"421")
 
 
 @given(st.lists(st.sampled_from(["..", "/", "%2f", "\\", "%00", "view", "a", ".", "%2e", "~", "static"]), max_size=12))
 @settings(max_examples=200, derandomize=True, deadline=None, database=None)
-def test_paths_at_random(server: Server, parts: list[str]) -> None:
-    """C3 38."""
+def test_random_paths_are_refused(server: Server, parts: list[str]) -> None:
     assert server.get("/static/" + "".join(parts)).status in (400, 404)
 
 
-def test_no_file_beside_the_served_ones_is_readable(server: Server) -> None:
-    """C3 38: links and other kinds of files of the package are not served."""
+def test_other_files_of_the_package_are_404(server: Server) -> None:
     import saccade.serve
 
     folder = os.path.dirname(saccade.serve.__file__)
@@ -225,8 +233,7 @@ def test_no_file_beside_the_served_ones_is_readable(server: Server) -> None:
         assert server.get(f"/static/{quote(name)}").status == 404
 
 
-def test_answers_carry_their_policy(server: Server) -> None:
-    """C2: what a page may do is said with every page."""
+def test_responses_have_security_headers(server: Server) -> None:
     policy = server.get("/").headers["Content-Security-Policy"]
     assert "default-src 'self'" in policy
     assert "unsafe" not in policy

@@ -1,4 +1,4 @@
-"""What the routes say when all is well: two models of two language pairs behind one address."""
+"""The responses of all routes to valid requests, on a server with two models for two language pairs."""
 
 import json
 import re
@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from serve.wire import Server
+from serve.http_client import Server
 
 DATE = "Tuesday, March 4, 2031"
 GERMAN = "Dienstag, 4. März 2031"
 
 
 def translated(server: Server, **fields: Any) -> dict[str, Any]:
-    answer = server.post("/v1/translate", fields)
-    assert answer.status == 200, answer.body
-    return answer.json()
+    response = server.post("/v1/translate", fields)
+    assert response.status == 200, response.body
+    return response.json()
 
 
 # ── /v1 ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_models(server: Server) -> None:
+def test_models_are_listed_with_languages_and_examples(server: Server) -> None:
     models = server.get("/v1/models").json()
     assert [(model["name"], model["source"], model["target"]) for model in models] == [
         ("dates", "en", "de"),
@@ -32,24 +32,22 @@ def test_models(server: Server) -> None:
     assert models[0]["examples"]
 
 
-def test_the_model_is_found_by_languages_by_name_and_by_the_text(server: Server) -> None:
-    """The service: several models at once by language pair."""
+def test_model_is_chosen_by_languages_name_or_detected_language(server: Server) -> None:
     assert translated(server, text=DATE, source="en")["model"] == "dates"
     assert translated(server, text=DATE, target="en")["model"] == "back"
     assert translated(server, text=DATE, model="back")["model"] == "back"
     for text, code, model in ((DATE, "en", "dates"), (GERMAN, "de", "back")):
         for source in ("auto", None):
-            found = translated(server, text=text, source=source)
-            assert (found["model"], found["source"], found["detected"]["language"]) == (model, code, code)
-            assert 0 <= found["detected"]["confidence"] <= 100
+            result = translated(server, text=text, source=source)
+            assert (result["model"], result["source"], result["detected"]["language"]) == (model, code, code)
+            assert 0 <= result["detected"]["confidence"] <= 100
     assert translated(server, text=DATE, source="en")["detected"] is None
 
 
-def test_everything_that_can_be_asked_for(server: Server) -> None:
-    """Alternatives, scores, alignments and attention of each sentence."""
+def test_response_has_alternatives_scores_links_and_attention_of_each_sentence(server: Server) -> None:
     text = f"{DATE}\n\n{DATE}"
-    found = translated(server, text=text, source="en", target="de", alternatives=2, alignments=True, attention=True)
-    [whole] = found["translations"]
+    options = {"alternatives": 2, "alignments": True, "attention": True}
+    [whole] = translated(server, text=text, source="en", target="de", **options)["translations"]
     assert len(whole["sentences"]) == 2
     assert whole["text"] == "\n\n".join(sentence["text"] for sentence in whole["sentences"])
     assert 1 <= len(whole["alternatives"]) <= 2
@@ -64,7 +62,7 @@ def test_everything_that_can_be_asked_for(server: Server) -> None:
         assert sentence["attention"]["sentences"]
 
 
-def test_nothing_is_sent_that_was_not_asked_for(server: Server) -> None:
+def test_options_that_were_not_requested_are_null_or_empty(server: Server) -> None:
     [whole] = translated(server, text=DATE, source="en")["translations"]
     assert whole["alternatives"] == []
     [sentence] = whole["sentences"]
@@ -73,34 +71,33 @@ def test_nothing_is_sent_that_was_not_asked_for(server: Server) -> None:
     assert sentence["alternatives"] == []
 
 
-def test_several_texts(server: Server) -> None:
+def test_list_of_texts_gives_one_translation_each_and_keeps_white_space(server: Server) -> None:
     texts = [DATE, "", "  \n", f" {DATE} \n"]
-    found = translated(server, text=texts, source="en")["translations"]
+    translations = translated(server, text=texts, source="en")["translations"]
     [first] = translated(server, text=DATE, source="en")["translations"]
-    assert [each["text"] for each in found] == [first["text"], "", "  \n", f" {first['text']} \n"]
+    assert [translation["text"] for translation in translations] == [first["text"], "", "  \n", f" {first['text']} \n"]
     assert translated(server, text=[], source="en")["translations"] == []
 
 
-def test_others_in_a_batch_change_nothing(server: Server) -> None:
-    """Conventions C2, promise 5."""
+def test_translation_does_not_depend_on_the_batch(server: Server) -> None:
     dates = [f"March {day}, 2031" for day in range(1, 29)]
-    alone = [translated(server, text=date, source="en")["translations"][0]["text"] for date in dates]
-    together = [each["text"] for each in translated(server, text=dates, source="en")["translations"]]
-    assert alone == together
+    separate = [translated(server, text=date, source="en")["translations"][0]["text"] for date in dates]
+    batched = [text["text"] for text in translated(server, text=dates, source="en")["translations"]]
+    assert separate == batched
 
 
 # ── LibreTranslate ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_languages(server: Server) -> None:
+def test_languages_are_listed_with_names_and_targets(server: Server) -> None:
     assert server.get("/languages").json() == [
         {"code": "en", "name": "English", "targets": ["de"]},
         {"code": "de", "name": "German", "targets": ["en"]},
     ]
 
 
-def test_shapes_of_translations(server: Server) -> None:
-    """Conventions B4: lists for batches, detected languages for `auto`, alternatives where asked for."""
+def test_libretranslate_response_format(server: Server) -> None:
+    """A list for a list of texts, the detected language for `auto`, alternatives if requested."""
     base = {"source": "en", "target": "de"}
     one = server.post("/translate", {"q": DATE, **base}).json()
     assert list(one) == ["translatedText"]
@@ -111,22 +108,23 @@ def test_shapes_of_translations(server: Server) -> None:
     assert auto["detectedLanguage"]["language"] == "en"
     assert 0 <= auto["detectedLanguage"]["confidence"] <= 100
     autos = server.post("/translate", {"q": [DATE, DATE], **base, "source": "auto"}).json()
-    assert [found["language"] for found in autos["detectedLanguage"]] == ["en", "en"]
+    assert [detected["language"] for detected in autos["detectedLanguage"]] == ["en", "en"]
     several = server.post("/translate", {"q": DATE, **base, "alternatives": 3}).json()
     assert all(isinstance(text, str) for text in several["alternatives"])
     assert several["translatedText"] not in several["alternatives"]
     batch = server.post("/translate", {"q": [DATE, DATE], **base, "alternatives": 3}).json()
-    assert [type(each) for each in batch["alternatives"]] == [list, list]
+    assert [type(alternatives) for alternatives in batch["alternatives"]] == [list, list]
 
 
-def test_detect(server: Server) -> None:
+def test_detect_ranks_the_correct_language_first(server: Server) -> None:
     for text, code in ((DATE, "en"), (GERMAN, "de")):
-        found = server.post("/detect", {"q": text}).json()
-        assert found[0]["language"] == code
-        assert [each["confidence"] for each in found] == sorted((e["confidence"] for e in found), reverse=True)
+        detected = server.post("/detect", {"q": text}).json()
+        assert detected[0]["language"] == code
+        confidences = [language["confidence"] for language in detected]
+        assert confidences == sorted(confidences, reverse=True)
 
 
-def test_settings_of_the_page(server: Server) -> None:
+def test_frontend_settings_have_the_fields_of_libretranslate(server: Server) -> None:
     settings = server.get("/frontend/settings").json()
     assert {
         "charLimit",
@@ -142,16 +140,16 @@ def test_settings_of_the_page(server: Server) -> None:
 
 
 @pytest.mark.parametrize("path", ["/translate_file", "/suggest"])
-def test_what_is_not_offered_is_refused(server: Server, path: str) -> None:
-    answer = server.post(path, {"q": "a", "s": "b", "source": "en", "target": "de"})
-    assert answer.status == 403
-    assert answer.error()
+def test_disabled_routes_are_403(server: Server, path: str) -> None:
+    response = server.post(path, {"q": "a", "s": "b", "source": "en", "target": "de"})
+    assert response.status == 403
+    assert response.error()
 
 
 # ── probes, metrics, descriptions ─────────────────────────────────────────────────────────────────
 
 
-def test_probes(server: Server) -> None:
+def test_probes_are_ok_on_a_ready_server(server: Server) -> None:
     for path in ("/health", "/livez", "/readyz"):
         assert server.get(path).json() == {"status": "ok"}
 
@@ -160,11 +158,10 @@ METRICS = ["requests_total", "request_duration_seconds_count", "queue_size", "qu
 METRICS += ["batch_size_count", "tokens_total", "rejected_total"]
 
 
-def test_metrics(server: Server) -> None:
-    """Conventions B3: what is counted, and that no label grows with clients, keys, texts or addresses."""
+def test_metrics_have_no_label_with_clients_keys_or_texts(server: Server) -> None:
     server.post("/translate", {"q": DATE, "source": "en", "target": "de"})
     server.get("/some/path/nobody/serves", {"X-Forwarded-For": "198.51.100.7"})
-    server.ask("POST", "/translate?api_key=some-key&q=some+text", headers={"Host": "evil.example"})
+    server.request("POST", "/translate?api_key=some-key&q=some+text", headers={"Host": "evil.example"})
     for name in METRICS:
         assert server.metric(name) >= 0
     page = server.get("/metrics")
@@ -174,26 +171,26 @@ def test_metrics(server: Server) -> None:
         assert not re.search(rf'="[^"]*{word}', text)
 
 
-def test_requests_are_counted(server: Server) -> None:
+def test_requests_are_counted_by_endpoint_and_status(server: Server) -> None:
     def count() -> float:
         text = server.get("/metrics").body.decode()
-        found = re.search(r'saccade_requests_total\{endpoint="/detect",status="200"\} (\S+)', text)
-        return float(found[1]) if found else 0
+        match = re.search(r'saccade_requests_total\{endpoint="/detect",status="200"\} (\S+)', text)
+        return float(match[1]) if match else 0
 
     before = count()
     assert server.post("/detect", {"q": DATE}).status == 200
     assert count() == before + 1
 
 
-def test_descriptions_need_no_network(server: Server) -> None:
+def test_api_descriptions_load_nothing_from_other_hosts(server: Server) -> None:
     for path in ("/openapi.json", "/spec"):
         assert server.get(path).status == 200
     docs = server.get("/docs")
     assert docs.status == 404 or not re.search(rb"""(src|href)=["']?(https?:)?//""", docs.body)
 
 
-def test_answers_are_utf_8(server: Server) -> None:
-    answer = server.post("/v1/translate", {"text": "März 😀 \u0000 ‮", "source": "en"})
-    assert answer.status == 200
-    assert answer.headers["Content-Type"] == "application/json"
-    json.loads(answer.body.decode("utf-8"))
+def test_responses_are_utf_8(server: Server) -> None:
+    response = server.post("/v1/translate", {"text": "März 😀 \u0000 ‮", "source": "en"})
+    assert response.status == 200
+    assert response.headers["Content-Type"] == "application/json"
+    json.loads(response.body.decode("utf-8"))

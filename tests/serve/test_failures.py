@@ -1,4 +1,4 @@
-"""What goes wrong inside and outside, on purpose: the model, the queue, clients that leave."""
+"""Failures of the model, a full queue, clients that disconnect, and texts that are slow to process."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from serve.conftest import Faulty
-from serve.wire import Answer, read_answer, until
+from serve.conftest import ScriptedServer
+from serve.http_client import Response, read_response, wait_until
 
 
-def retry_after(answer: Answer) -> int:
-    """Whole seconds, after checking that an error comes with them."""
-    assert answer.error()
-    seconds = answer.headers["Retry-After"]
+def retry_after(response: Response) -> int:
+    """The seconds of the Retry-After header of an error response."""
+    assert response.error()
+    seconds = response.headers["Retry-After"]
     assert seconds.isdigit()
     return int(seconds)
 
@@ -23,77 +23,73 @@ def retry_after(answer: Answer) -> int:
 
 
 @pytest.fixture(scope="module")
-def plain(faulty) -> Faulty:
-    return faulty(batch_wait=0.2)
+def default_server(scripted) -> ScriptedServer:
+    return scripted(batch_wait=0.2)
 
 
-def test_a_model_that_crashes(plain: Faulty) -> None:
-    """C3 36: 500 with an id, under which the log tells more; no stack and no secret for the client."""
-    answer = plain.translate("crash")
-    assert answer.status == 500
-    said = answer.error()
-    assert "secret" not in said
-    assert "Traceback" not in said
-    number = said.split()[-1]
-    assert plain.said
-    log = plain.said.read_text()
-    assert number in log
-    assert "a secret of the model" in log[log.index(number) :]
-    assert plain.translate("two").json() == {"translatedText": "TWO"}
+def test_model_exception_is_500_and_logged_under_its_request_id(default_server: ScriptedServer) -> None:
+    """The log has the traceback under the request id of the response; the response has neither."""
+    response = default_server.translate("crash")
+    assert response.status == 500
+    message = response.error()
+    assert "secret" not in message
+    assert "Traceback" not in message
+    request_id = message.split()[-1]
+    assert default_server.stderr
+    log = default_server.stderr.read_text()
+    assert request_id in log
+    assert "a secret of the model" in log[log.index(request_id) :]
+    assert default_server.translate("two").json() == {"translatedText": "TWO"}
 
 
 @pytest.mark.parametrize("text", ["memory", "allocator"])
-def test_no_memory(plain: Faulty, text: str) -> None:
-    """C3 17: that request is told to come back, and the server lives."""
-    answer = plain.translate(text)
-    assert answer.status == 503
-    assert retry_after(answer) >= 1
-    assert plain.translate("two").status == 200
-    assert plain.get("/livez").status == 200
+def test_out_of_memory_is_503_and_the_server_stays_up(default_server: ScriptedServer, text: str) -> None:
+    response = default_server.translate(text)
+    assert response.status == 503
+    assert retry_after(response) >= 1
+    assert default_server.translate("two").status == 200
+    assert default_server.get("/livez").status == 200
 
 
-def test_a_crash_takes_nobody_else_down(plain: Faulty) -> None:
-    """C3 36: sentences of others in the same batch are translated all the same."""
+def test_model_exception_fails_only_its_own_request(default_server: ScriptedServer) -> None:
     texts = ["one", "crash", "two", "memory", "three"]
     with ThreadPoolExecutor(len(texts)) as clients:
-        answers = list(clients.map(plain.translate, texts))
-    assert [answer.status for answer in answers] == [200, 500, 200, 503, 200]
-    assert [answer.json()["translatedText"] for answer in answers[::2]] == ["ONE", "TWO", "THREE"]
+        responses = list(clients.map(default_server.translate, texts))
+    assert [response.status for response in responses] == [200, 500, 200, 503, 200]
+    assert [response.json()["translatedText"] for response in responses[::2]] == ["ONE", "TWO", "THREE"]
 
 
-def test_one_sentence_of_many_that_crashes(plain: Faulty) -> None:
-    assert plain.translate("One.\ncrash\nTwo.").status == 500
-    assert plain.metric("queue_size") == 0
+def test_one_failing_sentence_fails_its_whole_request(default_server: ScriptedServer) -> None:
+    assert default_server.translate("One.\ncrash\nTwo.").status == 500
+    assert default_server.metric("queue_size") == 0
 
 
-def test_concurrent_requests_share_a_batch(plain: Faulty) -> None:
-    """The service: micro-batches, and everyone gets his own answer."""
-    before, batches = plain.metric("batch_size_sum"), plain.metric("batch_size_count")
+def test_concurrent_requests_share_batches(default_server: ScriptedServer) -> None:
+    before, batches = default_server.metric("batch_size_sum"), default_server.metric("batch_size_count")
     words = [f"word{number}" for number in range(16)]
     with ThreadPoolExecutor(len(words)) as clients:
-        answers = [answer.json()["translatedText"] for answer in clients.map(plain.translate, words)]
-    assert answers == [word.upper() for word in words]
-    assert plain.metric("batch_size_sum") - before == 16
-    assert plain.metric("batch_size_count") - batches < 16
+        responses = [response.json()["translatedText"] for response in clients.map(default_server.translate, words)]
+    assert responses == [word.upper() for word in words]
+    assert default_server.metric("batch_size_sum") - before == 16
+    assert default_server.metric("batch_size_count") - batches < 16
 
 
-@pytest.mark.parametrize("order", ["hold", "stall"])
-def test_a_model_that_stalls(faulty, order: str) -> None:
-    """C3 36: the deadline answers, the watchdog tells; and when the model moves again, all is well again.
-
-    A model that holds still asks whether to go on, and so is told to stop: only one that does not even ask stalls."""
-    server = faulty(batch=1, deadline=2, stall=1)
-    answer = server.translate(f"{order} first")
-    assert answer.status == 503
-    assert retry_after(answer) >= 1
-    if order == "stall":
-        until(lambda: server.get("/livez").status == 503)
+@pytest.mark.parametrize("command", ["hold", "stall"])
+def test_stalled_model_is_503_and_recovers(scripted, command: str) -> None:
+    """After the deadline the response is 503. A search that calls `should_continue` is then cancelled; one that does
+    not makes /livez fail until the model returns."""
+    server = scripted(batch=1, deadline=2, stall=1)
+    response = server.translate(f"{command} first")
+    assert response.status == 503
+    assert retry_after(response) >= 1
+    if command == "stall":
+        wait_until(lambda: server.get("/livez").status == 503)
         assert server.get("/livez").error()
         assert server.translate("two").status == 503
         assert server.get("/health").status == 200
         server.release("first")
-    until(lambda: server.get("/livez").status == 200)
-    until(lambda: server.translate("two").status == 200)
+    wait_until(lambda: server.get("/livez").status == 200)
+    wait_until(lambda: server.translate("two").status == 200)
     assert server.metric("queue_size") == 0
 
 
@@ -101,102 +97,97 @@ def test_a_model_that_stalls(faulty, order: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def narrow(faulty) -> Faulty:
-    """One sentence at a time, three that wait."""
-    return faulty(batch=1, queue=3, longest_wait=3000, deadline=6000)
+def small_queue(scripted) -> ScriptedServer:
+    """A server with batches of one sentence and a queue of three."""
+    return scripted(batch=1, queue=3, longest_wait=3000, deadline=6000)
 
 
-def test_a_full_queue(narrow: Faulty) -> None:
-    """C3 31: what cannot wait is told at once when to come back; what waits is not lost."""
-    waiting = [narrow.begin_work("hold", "full")]
-    waiting += [narrow.begin_translate(f"w{number}") for number in range(3)]
-    until(lambda: narrow.metric("queue_size") == 3)
+def test_full_queue_refuses_with_retry_after_and_loses_no_request(small_queue: ScriptedServer) -> None:
+    waiting = [small_queue.begin_blocked("hold", "full")]
+    waiting += [small_queue.begin_translate(f"w{number}") for number in range(3)]
+    wait_until(lambda: small_queue.metric("queue_size") == 3)
     for _ in range(20):
-        answer = narrow.translate("four")
-        assert answer.status in (429, 503)
-        assert retry_after(answer) >= 1
-    assert narrow.get("/health").status == 200
-    narrow.release("full")
-    answers = [read_answer(connection) for connection in waiting]
-    assert [answer.status for answer in answers] == [200] * 4
-    assert [answer.json()["translatedText"] for answer in answers[1:]] == ["W0", "W1", "W2"]
-    assert narrow.metric("queue_size") == 0
-    assert narrow.metric("rejected_total") >= 20
-    assert narrow.translate("five").status == 200
+        response = small_queue.translate("four")
+        assert response.status in (429, 503)
+        assert retry_after(response) >= 1
+    assert small_queue.get("/health").status == 200
+    small_queue.release("full")
+    responses = [read_response(connection) for connection in waiting]
+    assert [response.status for response in responses] == [200] * 4
+    assert [response.json()["translatedText"] for response in responses[1:]] == ["W0", "W1", "W2"]
+    assert small_queue.metric("queue_size") == 0
+    assert small_queue.metric("rejected_total") >= 20
+    assert small_queue.translate("five").status == 200
 
 
-def test_clients_that_leave_while_they_wait(narrow: Faulty) -> None:
-    """C3 33: their places are free again, and their texts are never translated."""
-    first = narrow.begin_work("hold", "leave")
+def test_disconnected_clients_leave_the_queue(small_queue: ScriptedServer) -> None:
+    first = small_queue.begin_blocked("hold", "leave")
     for _ in range(3):
-        waiting = [narrow.begin_translate("stall never") for _ in range(3)]
-        until(lambda: narrow.metric("queue_size") == 3)
+        waiting = [small_queue.begin_translate("stall never") for _ in range(3)]
+        wait_until(lambda: small_queue.metric("queue_size") == 3)
         for connection in waiting:
             connection.close()
-        until(lambda: narrow.metric("queue_size") == 0)
-    narrow.release("leave")
-    assert read_answer(first).status == 200
-    assert narrow.translate("two").status == 200  # it would never come if one of them were translated
+        wait_until(lambda: small_queue.metric("queue_size") == 0)
+    small_queue.release("leave")
+    assert read_response(first).status == 200
+    assert small_queue.translate("two").status == 200  # a "stall never" in a batch would block this
 
 
-def test_a_client_that_leaves_while_its_text_is_translated(narrow: Faulty) -> None:
-    """C3 33: the search is abandoned, and the model is free."""
+def test_search_is_cancelled_when_its_client_disconnects(small_queue: ScriptedServer) -> None:
     for number in range(3):
-        narrow.begin_work("hold", f"left{number}").close()
-    assert narrow.translate("two").status == 200
-    assert narrow.get("/livez").status == 200
+        small_queue.begin_blocked("hold", f"left{number}").close()
+    assert small_queue.translate("two").status == 200
+    assert small_queue.get("/livez").status == 200
 
 
-def test_a_request_with_more_sentences_than_can_ever_wait(narrow: Faulty) -> None:
-    answer = narrow.translate("One.\nTwo.\nThree.\nFour.")
-    assert answer.status in (413, 429)
-    assert narrow.translate("One.\nTwo.\nThree.").status == 200
+def test_more_sentences_than_the_queue_holds_are_refused(small_queue: ScriptedServer) -> None:
+    response = small_queue.translate("One.\nTwo.\nThree.\nFour.")
+    assert response.status in (413, 429)
+    assert small_queue.translate("One.\nTwo.\nThree.").status == 200
 
 
-def test_the_deadline_in_the_queue(faulty) -> None:
-    """C3 31: who waits for too long is told so, and does not come into work any more."""
-    server = faulty(batch=1, deadline=1, longest_wait=3000, stall=60)
-    server.begin_work("stall", "long")
-    answer = server.translate("stall never")
-    assert answer.status == 503
-    assert retry_after(answer) >= 1
+def test_request_past_its_deadline_leaves_the_queue(scripted) -> None:
+    server = scripted(batch=1, deadline=1, longest_wait=3000, stall=60)
+    server.begin_blocked("stall", "long")
+    response = server.translate("stall never")
+    assert response.status == 503
+    assert retry_after(response) >= 1
     assert server.metric("queue_size") == 0
     server.release("long")
-    until(lambda: server.translate("two").status == 200)
+    wait_until(lambda: server.translate("two").status == 200)
 
 
-def test_a_hiccup_does_not_shut_the_service_for_ever() -> None:
-    """C3 31: the machine slept for two minutes in the middle of a batch. Nobody waits, so the next request is taken,
-    and from it the service learns how fast it really is."""
+def test_idle_service_accepts_a_request_after_a_very_slow_batch() -> None:
+    """The machine was suspended for two minutes in a batch, so the throughput estimate is far too low. With an empty
+    queue the next request is accepted all the same, and corrects the estimate."""
     from saccade.serve.errors import ApiError
     from saccade.serve.metrics import Metrics
     from saccade.serve.queue import Queue, QueuedRequest, TranslationOptions
     from saccade.serve.settings import Settings
     from saccade.serve.throughput import Throughput
-    from serve.faulty import Obedient
+    from serve.scripted_server import ScriptedModel
 
-    model: Any = Obedient(Path())
-    pace = Throughput()
-    pace.record(model.name, 1, 10, 0.01)
-    pace.record(model.name, 1, 10, 120.0)
-    queue = Queue(Settings(), 1, pace, Metrics())
-    answer: Any = None  # nobody works here
-    queue.submit(QueuedRequest(model, TranslationOptions(), ["one"], [20], "", answer))
-    with pytest.raises(ApiError, match="in time"):
-        queue.submit(QueuedRequest(model, TranslationOptions(), ["two"], [20], "", answer))
+    model: Any = ScriptedModel(Path())
+    throughput = Throughput()
+    throughput.record(model.name, 1, 10, 0.01)
+    throughput.record(model.name, 1, 10, 120.0)
+    queue = Queue(Settings(), 1, throughput, Metrics())
+    result: Any = None  # there are no workers
+    queue.submit(QueuedRequest(model, TranslationOptions(), ["one"], [20], "", result))
+    with pytest.raises(ApiError, match="before its deadline"):
+        queue.submit(QueuedRequest(model, TranslationOptions(), ["two"], [20], "", result))
 
 
-def test_white_space_and_line_breaks_stay(plain: Faulty) -> None:
-    """The service: long text is taken apart and put together again."""
+def test_white_space_and_line_breaks_are_kept(default_server: ScriptedServer) -> None:
     text = "  One.  Two!\n\n\tthree\r\nfour \u2028 five\n "
-    assert plain.translate(text).json()["translatedText"] == text.upper()
-    many = ["", " ", "\n", "a", "b\n\nc"]
-    answer = plain.post("/translate", {"q": many, "source": "en", "target": "de"})
-    assert answer.json()["translatedText"] == [each.upper() for each in many]
-    assert plain.post("/translate", {"q": [], "source": "en", "target": "de"}).json()["translatedText"] == []
+    assert default_server.translate(text).json()["translatedText"] == text.upper()
+    texts = ["", " ", "\n", "a", "b\n\nc"]
+    response = default_server.post("/translate", {"q": texts, "source": "en", "target": "de"})
+    assert response.json()["translatedText"] == [text.upper() for text in texts]
+    assert default_server.post("/translate", {"q": [], "source": "en", "target": "de"}).json()["translatedText"] == []
 
 
-HOSTILE = {
+SLOW_TEXTS = {
     "spaces": "a" + " " * 400_000 + "b",
     "no-break spaces": "\u00a0" * 400_000,
     "stops": "." * 400_000,
@@ -205,7 +196,7 @@ HOSTILE = {
     "ends": "a" + "\n" * 400_000 + "b",
     "brackets": "." + ")" * 400_000,
 }
-HOSTILE_MARKUP = {
+SLOW_MARKUP = {
     "tags": "<a " * 100_000,
     "slashes": "<a/" * 100_000,
     "quotes": "<a b='" * 70_000,
@@ -219,29 +210,27 @@ HOSTILE_MARKUP = {
 
 
 @pytest.fixture(scope="module")
-def roomy(faulty) -> Faulty:
-    """Limits so far away that whatever takes the square of a length does not end."""
-    return faulty(characters=1_000_000, body=8_000_000, queue=1_000_000, longest_wait=3000, deadline=50)
+def high_limits(scripted) -> ScriptedServer:
+    """A server with limits so high that code of quadratic time would not finish."""
+    return scripted(characters=1_000_000, body=8_000_000, queue=1_000_000, longest_wait=3000, deadline=50)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_texts_that_are_slow_to_take_apart(roomy: Faulty, name: str) -> None:
-    """C3 29: taking a text apart takes time in proportion to its length, or a test would wait in vain."""
-    assert roomy.translate(HOSTILE[name]).status in (200, 413, 429, 503)
-    assert roomy.translate("two").status == 200
+@pytest.mark.parametrize("name", SLOW_TEXTS)
+def test_splitting_takes_linear_time(high_limits: ScriptedServer, name: str) -> None:
+    """Splitting takes linear time; otherwise this test would time out."""
+    assert high_limits.translate(SLOW_TEXTS[name]).status in (200, 413, 429, 503)
+    assert high_limits.translate("two").status == 200
 
 
-@pytest.mark.parametrize("name", HOSTILE_MARKUP)
-def test_markup_that_is_slow_to_take_apart(roomy: Faulty, name: str) -> None:
-    """C3 29."""
-    body = {"q": HOSTILE_MARKUP[name], "source": "en", "target": "de", "format": "html"}
-    assert roomy.post("/translate", body).status in (200, 413, 429, 503)
-    assert roomy.translate("two").status == 200
+@pytest.mark.parametrize("name", SLOW_MARKUP)
+def test_markup_parsing_takes_linear_time(high_limits: ScriptedServer, name: str) -> None:
+    body = {"q": SLOW_MARKUP[name], "source": "en", "target": "de", "format": "html"}
+    assert high_limits.post("/translate", body).status in (200, 413, 429, 503)
+    assert high_limits.translate("two").status == 200
 
 
-def test_markup_stays(plain: Faulty) -> None:
-    """Conventions B4: in the format html tags are kept and text is translated."""
+def test_html_tags_are_kept(default_server: ScriptedServer) -> None:
     text = '<p class="x">one &amp; <b>two</b><br/><script>three</script></p>'
-    answer = plain.post("/translate", {"q": text, "source": "en", "target": "de", "format": "html"})
+    response = default_server.post("/translate", {"q": text, "source": "en", "target": "de", "format": "html"})
     expected = '<p class="x">ONE &amp; <b>TWO</b><br/><script>three</script></p>'
-    assert answer.json() == {"translatedText": expected}, json.dumps(answer.json())
+    assert response.json() == {"translatedText": expected}, json.dumps(response.json())

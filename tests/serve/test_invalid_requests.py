@@ -1,4 +1,4 @@
-"""Bad requests, one by one, by every route and every carrier: a sentence that says so, never a 500."""
+"""Invalid requests to every route, as JSON, form or query string, get a 4xx with an error text, never a 500."""
 
 import json
 import random
@@ -7,31 +7,31 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from serve.wire import FORM, JSON, Answer, Server
+from serve.http_client import FORM, JSON, Response, Server
 
 REFUSED = {400, 413, 414, 415, 422, 431}
-GOOD = {"/translate": {"q": "May 1, 2001", "source": "en", "target": "de"}, "/detect": {"q": "May 1, 2001"}}
-OWN = {"text": "May 1, 2001", "source": "en", "target": "de"}
-ROUTES = {**GOOD, "/v1/translate": OWN}
-TEXT = {"/translate": "q", "/detect": "q", "/v1/translate": "text"}  # what a route calls the text
+VALID = {"/translate": {"q": "May 1, 2001", "source": "en", "target": "de"}, "/detect": {"q": "May 1, 2001"}}
+V1_BODY = {"text": "May 1, 2001", "source": "en", "target": "de"}
+ROUTES = {**VALID, "/v1/translate": V1_BODY}
+TEXT = {"/translate": "q", "/detect": "q", "/v1/translate": "text"}  # the field of the text
 
 
-def refused(answer: Answer) -> str:
-    assert answer.status in REFUSED, (answer.status, answer.body[:200])
-    return answer.error()
+def refused(response: Response) -> str:
+    assert response.status in REFUSED, (response.status, response.body[:200])
+    return response.error()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def alive(server: Server) -> Any:
-    """Whatever was asked, the server goes on."""
+    """After all tests the server still answers valid requests."""
     yield
-    for route, good in ROUTES.items():
-        assert server.post(route, good).status == 200
+    for route, body in ROUTES.items():
+        assert server.post(route, body).status == 200
 
 
 # ── JSON ──────────────────────────────────────────────────────────────────────────────────────────
 
-BYTES = {
+BODIES = {
     "none": b"",
     "half": b'{"q": "a',
     "null": b"null",
@@ -50,32 +50,30 @@ BYTES = {
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("name", BYTES)
-def test_bodies_that_are_no_json_object(server: Server, route: str, name: str) -> None:
-    """C3 29, 30: broken, deep and foreign JSON."""
-    answer = server.ask("POST", route, BYTES[name], JSON)
+@pytest.mark.parametrize("name", BODIES)
+def test_body_that_is_not_a_json_object_is_refused(server: Server, route: str, name: str) -> None:
+    response = server.request("POST", route, BODIES[name], JSON)
     if (route, name) == ("/detect", "a huge integer"):
-        assert answer.status in {200, *REFUSED}  # a field that this route does not read
+        assert response.status in {200, *REFUSED}  # a field that this route does not read
     else:
-        refused(answer)
+        refused(response)
 
 
-WRONG_TEXTS = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1", "1.5", "true", "null", "{}", '{"a": "b"}']
-WRONG_TEXTS += ["[1]", "[null]", '[["a"]]', '["a", 1]', '["a", NaN]', '"\\ud800"', '"a\\udfffb"', '["a", "\\ud800"]']
+INVALID_TEXTS = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1", "1.5", "true", "null", "{}", '{"a": "b"}']
+INVALID_TEXTS += ["[1]", "[null]", '[["a"]]', '["a", 1]', '["a", NaN]', '"\\ud800"', '"a\\udfffb"', '["a", "\\ud800"]']
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("text", WRONG_TEXTS)
-def test_texts_of_a_wrong_type(server: Server, route: str, text: str) -> None:
-    """A 12, 13; C3 30: NaN, 1e400, wrong types, a lone surrogate."""
+@pytest.mark.parametrize("text", INVALID_TEXTS)
+def test_text_of_wrong_type_or_invalid_unicode_is_refused(server: Server, route: str, text: str) -> None:
     fields = {name: json.dumps(value) for name, value in ROUTES[route].items()} | {TEXT[route]: text}
     body = "{" + ", ".join(f'"{name}": {value}' for name, value in fields.items()) + "}"
-    answer = server.ask("POST", route, body.encode(), JSON)
-    refused(answer)
-    assert b"Traceback" not in answer.body
+    response = server.request("POST", route, body.encode(), JSON)
+    refused(response)
+    assert b"Traceback" not in response.body
 
 
-WRONG_FIELDS: list[tuple[str, Any]] = [
+INVALID_FIELDS: list[tuple[str, Any]] = [
     *[
         (field, value)
         for field in ("source", "target")
@@ -86,9 +84,8 @@ WRONG_FIELDS: list[tuple[str, Any]] = [
 
 
 @pytest.mark.parametrize("route", ["/translate", "/v1/translate"])
-@pytest.mark.parametrize(("field", "value"), WRONG_FIELDS, ids=lambda value: str(value)[:20])
-def test_fields_of_a_wrong_type_or_value(server: Server, route: str, field: str, value: Any) -> None:
-    """C3 29, 30: alternatives 1e9, NaN, wrong types."""
+@pytest.mark.parametrize(("field", "value"), INVALID_FIELDS, ids=lambda value: str(value)[:20])
+def test_field_of_wrong_type_or_value_is_refused(server: Server, route: str, field: str, value: Any) -> None:
     refused(server.post(route, {**ROUTES[route], field: value}))
 
 
@@ -96,39 +93,39 @@ def test_fields_of_a_wrong_type_or_value(server: Server, route: str, field: str,
     ("field", "value"),
     [("model", "no such"), ("model", 1), ("model", []), ("alignments", "perhaps"), ("attention", [])],
 )
-def test_fields_of_our_own_route(server: Server, field: str, value: Any) -> None:
-    refused(server.post("/v1/translate", {**OWN, field: value}))
+def test_field_of_v1_with_wrong_value_is_refused(server: Server, field: str, value: Any) -> None:
+    refused(server.post("/v1/translate", {**V1_BODY, field: value}))
 
 
 @pytest.mark.parametrize("format_", [1, "xml", None, ["text"]])
-def test_a_format_that_is_not_known(server: Server, format_: Any) -> None:
-    answer = server.post("/translate", {**GOOD["/translate"], "format": format_})
-    assert (answer.status == 200) if format_ is None else refused(answer)
+def test_unknown_format_is_refused(server: Server, format_: Any) -> None:
+    response = server.post("/translate", {**VALID["/translate"], "format": format_})
+    assert (response.status == 200) if format_ is None else refused(response)
 
 
 @pytest.mark.parametrize("field", ["q", "source", "target"])
-def test_a_field_that_is_missing_is_named(server: Server, field: str) -> None:
-    """The sentences that other servers of this API give."""
-    fields = {name: value for name, value in GOOD["/translate"].items() if name != field}
-    for answer in (
+def test_error_names_the_missing_field(server: Server, field: str) -> None:
+    """With the error texts of LibreTranslate."""
+    fields = {name: value for name, value in VALID["/translate"].items() if name != field}
+    for response in (
         server.post("/translate", fields),
-        server.ask("POST", "/translate", urlencode(fields).encode(), FORM),
-        server.ask("POST", f"/translate?{urlencode(fields)}"),
+        server.request("POST", "/translate", urlencode(fields).encode(), FORM),
+        server.request("POST", f"/translate?{urlencode(fields)}"),
     ):
-        assert answer.status == 400
-        assert answer.error() == f"Invalid request: missing {field} parameter"
+        assert response.status == 400
+        assert response.error() == f"Invalid request: missing {field} parameter"
 
 
-def test_a_language_that_is_not_served_is_named(server: Server) -> None:
+def test_error_names_the_unsupported_language(server: Server) -> None:
     for fields in ({"target": "zz"}, {"source": "zz"}):
-        answer = server.post("/translate", {**GOOD["/translate"], **fields})
-        assert answer.status == 400
-        assert answer.error() == "zz is not supported"
+        response = server.post("/translate", {**VALID["/translate"], **fields})
+        assert response.status == 400
+        assert response.error() == "zz is not supported"
 
 
 # ── forms and query strings ───────────────────────────────────────────────────────────────────────
 
-WRONG_FORMS = {
+INVALID_FORMS = {
     "none": "",
     "no fields": "&&&",
     "only names": "q&source&target",
@@ -144,45 +141,50 @@ WRONG_FORMS = {
     "half a percent": "q=%&source=en&target=%2",
     "a format": "q=a&source=en&target=de&format=xml",
 }
-DETECTED_ALL_THE_SAME = ("alternatives", "unknown target", "half", "a format", "only names")  # /detect reads q alone
+VALID_FOR_DETECT = (
+    "alternatives",
+    "unknown target",
+    "half",
+    "a format",
+    "only names",
+)  # /detect ignores all fields but q
 
 
-@pytest.mark.parametrize("route", GOOD)
-@pytest.mark.parametrize("name", WRONG_FORMS)
-@pytest.mark.parametrize("carrier", ["form", "query"])
-def test_wrong_forms(server: Server, route: str, name: str, carrier: str) -> None:
-    """C3 30 by the other two carriers."""
-    fields = WRONG_FORMS[name]
-    if carrier == "form":
-        answer = server.ask("POST", route, fields.encode(), FORM)
+@pytest.mark.parametrize("route", VALID)
+@pytest.mark.parametrize("name", INVALID_FORMS)
+@pytest.mark.parametrize("encoding", ["form", "query"])
+def test_invalid_form_or_query_string_is_refused(server: Server, route: str, name: str, encoding: str) -> None:
+    fields = INVALID_FORMS[name]
+    if encoding == "form":
+        response = server.request("POST", route, fields.encode(), FORM)
     else:
-        answer = server.ask("POST", f"{route}?{fields}")
-    if route == "/detect" and name.startswith(DETECTED_ALL_THE_SAME):
-        assert answer.status == 200
+        response = server.request("POST", f"{route}?{fields}")
+    if route == "/detect" and name.startswith(VALID_FOR_DETECT):
+        assert response.status == 200
     else:
-        refused(answer)
+        refused(response)
 
 
-def test_the_three_carriers_agree(server: Server) -> None:
-    fields = GOOD["/translate"]
-    answers = [
+def test_json_form_and_query_string_give_the_same_translation(server: Server) -> None:
+    fields = VALID["/translate"]
+    responses = [
         server.post("/translate", fields),
-        server.ask("POST", "/translate", urlencode(fields).encode(), FORM),
-        server.ask("POST", f"/translate?{urlencode(fields)}"),
-        server.ask("POST", f"/translate?{urlencode(fields)}", b"", FORM),
+        server.request("POST", "/translate", urlencode(fields).encode(), FORM),
+        server.request("POST", f"/translate?{urlencode(fields)}"),
+        server.request("POST", f"/translate?{urlencode(fields)}", b"", FORM),
     ]
-    assert [answer.status for answer in answers] == [200] * 4
-    assert len({answer.json()["translatedText"] for answer in answers}) == 1
+    assert [response.status for response in responses] == [200] * 4
+    assert len({response.json()["translatedText"] for response in responses}) == 1
 
 
-def test_unknown_fields_and_keys_that_nobody_asked_for_are_left_alone(server: Server) -> None:
-    assert server.post("/translate", {**GOOD["/translate"], "apiKey": "x", "api_key": "x", "new": [1]}).status == 200
-    assert server.post("/translate", {**GOOD["/translate"], "api_key": None}).status == 200
+def test_unknown_fields_and_unneeded_keys_are_ignored(server: Server) -> None:
+    assert server.post("/translate", {**VALID["/translate"], "apiKey": "x", "api_key": "x", "new": [1]}).status == 200
+    assert server.post("/translate", {**VALID["/translate"], "api_key": None}).status == 200
 
 
 # ── content types ─────────────────────────────────────────────────────────────────────────────────
 
-TYPES = [
+CONTENT_TYPES = [
     "text/plain",
     "text/html",
     "application/xml",
@@ -199,48 +201,47 @@ TYPES = [
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("kind", TYPES)
-def test_wrong_content_types(server: Server, route: str, kind: str) -> None:
-    """C3 30."""
-    refused(server.ask("POST", route, json.dumps(ROUTES[route]).encode(), {"Content-Type": kind}))
+@pytest.mark.parametrize("kind", CONTENT_TYPES)
+def test_unsupported_content_type_is_refused(server: Server, route: str, kind: str) -> None:
+    refused(server.request("POST", route, json.dumps(ROUTES[route]).encode(), {"Content-Type": kind}))
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_an_encoded_body(server: Server, route: str) -> None:
-    """C3 29: nobody unpacks a bomb who unpacks nothing."""
-    refused(server.ask("POST", route, b"\x1f\x8b\x08\x00", {**JSON, "Content-Encoding": "gzip"}))
+def test_compressed_body_is_refused(server: Server, route: str) -> None:
+    """Without decompression there is no decompression bomb."""
+    refused(server.request("POST", route, b"\x1f\x8b\x08\x00", {**JSON, "Content-Encoding": "gzip"}))
 
 
-# ── methods, and noise ────────────────────────────────────────────────────────────────────────────
+# ── methods, paths and random bytes ────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("route", [*ROUTES, "/languages", "/health", "/metrics", "/"])
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "TRACE"])
-def test_wrong_methods(server: Server, method: str, route: str) -> None:
-    answer = server.ask(method, route)
-    assert answer.status == 405
-    assert answer.error()
-    assert answer.headers["Allow"]
+def test_wrong_method_is_405_with_allow_header(server: Server, method: str, route: str) -> None:
+    response = server.request(method, route)
+    assert response.status == 405
+    assert response.error()
+    assert response.headers["Allow"]
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_route_that_wants_a_post_says_so(server: Server, route: str) -> None:
+def test_get_of_a_post_route_is_405(server: Server, route: str) -> None:
     assert server.get(route).status == 405
 
 
-def test_no_such_page(server: Server) -> None:
-    answer = server.get("/no/such/page")
-    assert answer.status == 404
-    assert answer.error()
+def test_unknown_path_is_404(server: Server) -> None:
+    response = server.get("/no/such/page")
+    assert response.status == 404
+    assert response.error()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_noise(server: Server, seed: int) -> None:
-    """C3 30: bytes at random, as body and as query."""
-    drawn = random.Random(seed)
-    noise = drawn.randbytes(drawn.randrange(1, 3000))
+def test_random_bytes_are_refused(server: Server, seed: int) -> None:
+    """Random bytes, as body and as query string."""
+    generator = random.Random(seed)
+    noise = generator.randbytes(generator.randrange(1, 3000))
     for route in ROUTES:
         for headers in (JSON, FORM):
-            answer = server.ask("POST", route, noise, headers)
-            assert answer.status in REFUSED, answer.body
-        assert server.ask("POST", f"{route}?{quote(noise)}").status in REFUSED
+            response = server.request("POST", route, noise, headers)
+            assert response.status in REFUSED, response.body
+        assert server.request("POST", f"{route}?{quote(noise)}").status in REFUSED

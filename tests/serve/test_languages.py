@@ -1,4 +1,4 @@
-"""Which languages a run translates, which run a request means, and which language a text is in."""
+"""The language pair of a run, the model for a request, and language detection."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from saccade.recipe import recipe_of
-from saccade.serve.detect import Detector
+from saccade.serve.detect import LanguageDetector
 from saccade.serve.errors import ApiError
 from saccade.serve.language_pairs import parse_run_argument
-from saccade.serve.languages import language_name, pair_of
+from saccade.serve.languages import language_name, language_pair_of
 from saccade.serve.registry import ModelRegistry
 
 
 @pytest.mark.parametrize(
-    ("argument", "meant"),
+    ("argument", "parsed"),
     [
         ("en-de=runs/x", (("en", "de"), "runs/x")),
         ("pt_BR-en=x", (("pt_BR", "en"), "x")),
@@ -24,8 +24,8 @@ from saccade.serve.registry import ModelRegistry
         ("en-de", (None, "en-de")),
     ],
 )
-def test_languages_can_be_typed_before_a_path(argument: str, meant: Any) -> None:
-    assert parse_run_argument(argument) == meant
+def test_language_pair_before_a_path_is_parsed(argument: str, parsed: Any) -> None:
+    assert parse_run_argument(argument) == parsed
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ def test_languages_can_be_typed_before_a_path(argument: str, meant: Any) -> None
         ({"kind": "sort"}, None),
     ],
 )
-def test_a_recipe_says_its_languages_or_says_nothing(train: dict[str, Any], pair: Any) -> None:
-    assert pair_of(recipe_of({"data": {"train": train}})) == pair
+def test_language_pair_comes_from_the_training_data(train: dict[str, Any], pair: Any) -> None:
+    assert language_pair_of(recipe_of({"data": {"train": train}})) == pair
 
 
-def test_languages_have_names() -> None:
+def test_language_codes_have_english_names() -> None:
     assert language_name("de") == "German"
     assert language_name("pt_BR").startswith("Portuguese")
     assert language_name("q") == "q"
@@ -56,18 +56,18 @@ def models(*pairs: str) -> Any:
     return [SimpleNamespace(name=f"m{i}", source=pair[:2], target=pair[3:]) for i, pair in enumerate(pairs)]
 
 
-def test_the_first_model_of_a_pair_is_meant_unless_another_is_named() -> None:
-    served = ModelRegistry(models("en-de", "en-de", "de-en", "en-fr"))
-    assert [m.name for m in served.fitting("en", "de")] == ["m0", "m1"]
-    assert [m.name for m in served.fitting("en", "de", "m1")] == ["m1"]
-    assert [m.name for m in served.fitting(None, "en")] == ["m2"]
-    assert served.languages == ["en", "de", "fr"]
-    assert served.targets("en") == ["de", "fr"]
-    assert served.targets("fr") == []
+def test_first_model_of_a_pair_is_used_unless_one_is_named() -> None:
+    registry = ModelRegistry(models("en-de", "en-de", "de-en", "en-fr"))
+    assert [m.name for m in registry.matching("en", "de")] == ["m0", "m1"]
+    assert [m.name for m in registry.matching("en", "de", "m1")] == ["m1"]
+    assert [m.name for m in registry.matching(None, "en")] == ["m2"]
+    assert registry.languages == ["en", "de", "fr"]
+    assert registry.targets_of("en") == ["de", "fr"]
+    assert registry.targets_of("fr") == []
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("requested", "message"),
     [
         (("zz", "de"), "zz is not supported"),
         (("en", "en"), "en to en is not supported"),
@@ -75,14 +75,14 @@ def test_the_first_model_of_a_pair_is_meant_unless_another_is_named() -> None:
         (("en", "de", "m9"), "there is no such model"),
     ],
 )
-def test_what_no_model_can_do_is_refused_with_400(asked: tuple[str, ...], said: str) -> None:
-    with pytest.raises(ApiError, match=said) as refusal:
-        ModelRegistry(models("en-de", "en-fr")).fitting(*asked)
-    assert refusal.value.status == 400
+def test_unsupported_pair_or_model_is_400(requested: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ApiError, match=message) as error:
+        ModelRegistry(models("en-de", "en-fr")).matching(*requested)
+    assert error.value.status == 400
 
 
-def test_the_language_of_a_text_is_found_among_those_that_are_served() -> None:
-    detector = Detector(["en", "de", "fr"])
+def test_language_is_detected_among_the_served_ones() -> None:
+    detector = LanguageDetector(["en", "de", "fr"])
     assert detector.rank("Zwei Hunde laufen über die Wiese.", ["en", "de", "fr"])[0][0] == "de"
     assert detector.rank("Two dogs run across the meadow.", ["en", "de", "fr"])[0][0] == "en"
     ranked = detector.rank("Zwei Hunde laufen über die Wiese.", ["en", "fr"])
@@ -91,7 +91,7 @@ def test_the_language_of_a_text_is_found_among_those_that_are_served() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "4", "\x00", "🦔", "a" * 100_000])
-def test_every_text_has_a_language_with_a_confidence(text: str) -> None:
-    ranked = Detector(["en", "xx"]).rank(text, ["xx", "en"])
+def test_any_text_gets_a_confidence_for_every_language(text: str) -> None:
+    ranked = LanguageDetector(["en", "xx"]).rank(text, ["xx", "en"])
     assert sorted(code for code, _ in ranked) == ["en", "xx"]
     assert all(0 <= confidence <= 100 for _, confidence in ranked)

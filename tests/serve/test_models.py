@@ -1,4 +1,4 @@
-"""A run as the service uses it, from several threads."""
+"""`ServedModel`: a run used by several threads, and its lock."""
 
 import threading
 from pathlib import Path
@@ -28,92 +28,95 @@ def always() -> bool:
     return True
 
 
-def test_it_finds_what_the_run_finds(loaded: Run, model: ServedModel) -> None:
+def test_outputs_are_those_of_the_run(loaded: Run, model: ServedModel) -> None:
     assert [outputs[0].text for outputs in model.generate(DATES, 0, always)] == loaded.translate(DATES)
 
 
 @pytest.mark.parametrize("alternatives", [0, 2, 8])
-def test_the_search_is_as_wide_as_the_alternatives_need(model: ServedModel, alternatives: int) -> None:
+def test_beam_is_wide_enough_for_the_alternatives(model: ServedModel, alternatives: int) -> None:
     assert all(len(outputs) == alternatives + 1 for outputs in model.generate(DATES, alternatives, always))
-    assert model.width(alternatives) >= alternatives + 1
+    assert model.beam_width(alternatives) >= alternatives + 1
 
 
-def test_a_search_that_nobody_waits_for_ends(model: ServedModel) -> None:
+def test_search_stops_when_should_continue_is_false(model: ServedModel) -> None:
     steps = []
 
-    def twice() -> bool:
+    def continue_twice() -> bool:
         steps.append(1)
         return len(steps) < 3
 
     with pytest.raises(Cancelled):
-        model.generate(DATES, 0, twice)
+        model.generate(DATES, 0, continue_twice)
     assert len(steps) == 3
 
 
-def test_it_knows_its_size_and_gives_examples(model: ServedModel) -> None:
-    assert model.longest >= 100
-    assert model.tokens("") == 0
-    assert model.tokens("March 4, 2031") > 1
+def test_token_counts_limit_and_examples(model: ServedModel) -> None:
+    assert model.max_tokens >= 100
+    assert model.count_tokens("") == 0
+    assert model.count_tokens("March 4, 2031") > 1
     assert model.examples
     assert all(isinstance(example, str) for example in model.examples)
 
 
-def test_links_and_attention_are_of_the_pair(model: ServedModel) -> None:
+def test_links_and_attention_belong_to_the_sentence_pair(model: ServedModel) -> None:
     words = len(DATES[1].split()), len(["Dienstag,", "4.", "März", "2031"])
     links = model.links(DATES[1], "Dienstag, 4. März 2031")
+    assert links is not None
     assert all(0 <= source < words[0] and 0 <= target < words[1] for source, target in links)
-    shown = model.attention(DATES[1], "Dienstag, 4. März 2031")
-    assert [(each["source"], each["target"]) for each in shown["sentences"]] == [(DATES[1], "Dienstag, 4. März 2031")]
+    data = model.attention(DATES[1], "Dienstag, 4. März 2031")
+    assert [(sentence["source"], sentence["target"]) for sentence in data["sentences"]] == [
+        (DATES[1], "Dienstag, 4. März 2031")
+    ]
 
 
-def test_searches_and_listeners_do_not_disturb_each_other(model: ServedModel) -> None:
-    calm = model.generate(DATES, 0, always), model.attention(DATES[0], "4. März 2031")
-    wrong: list[str] = []
+def test_concurrent_searches_and_captures_do_not_change_each_other(model: ServedModel) -> None:
+    expected = model.generate(DATES, 0, always), model.attention(DATES[0], "4. März 2031")
+    differing: list[str] = []
 
     def search() -> None:
         for _ in range(5):
-            if model.generate(DATES, 0, always) != calm[0]:
-                wrong.append("search")
+            if model.generate(DATES, 0, always) != expected[0]:
+                differing.append("search")
 
-    def look() -> None:
+    def capture() -> None:
         for _ in range(5):
-            if model.attention(DATES[0], "4. März 2031") != calm[1]:
-                wrong.append("attention")
+            if model.attention(DATES[0], "4. März 2031") != expected[1]:
+                differing.append("attention")
 
-    threads = [threading.Thread(target=work) for work in (search, look, search, look)]
+    threads = [threading.Thread(target=work) for work in (search, capture, search, capture)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
+    assert not differing
 
 
-def test_who_is_alone_waits_for_all_inside_and_lets_nobody_in_before() -> None:
-    doors, seen = ReadWriteLock(), []
-    inside, leave = threading.Event(), threading.Event()
+def test_exclusive_lock_waits_for_shared_holders_and_precedes_new_ones() -> None:
+    lock, order = ReadWriteLock(), []
+    entered, release = threading.Event(), threading.Event()
 
     def first() -> None:
-        with doors.shared():
-            inside.set()
-            leave.wait(30)
-            seen.append("first")
+        with lock.shared():
+            entered.set()
+            release.wait(30)
+            order.append("first")
 
-    def listener() -> None:
-        with doors.exclusive():
-            seen.append("alone")
+    def exclusive() -> None:
+        with lock.exclusive():
+            order.append("exclusive")
 
     def second() -> None:
-        with doors.shared():
-            seen.append("second")
+        with lock.shared():
+            order.append("second")
 
-    threads = [threading.Thread(target=work) for work in (first, listener, second)]
+    threads = [threading.Thread(target=work) for work in (first, exclusive, second)]
     threads[0].start()
-    inside.wait(30)
+    entered.wait(30)
     threads[1].start()
-    while not doors._waiting:
+    while not lock._exclusive_waiters:
         pass
     threads[2].start()
-    leave.set()
+    release.set()
     for thread in threads:
         thread.join(30)
-    assert seen == ["first", "alone", "second"]
+    assert order == ["first", "exclusive", "second"]

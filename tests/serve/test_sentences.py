@@ -1,30 +1,38 @@
-"""Text into sentences and back."""
+"""Sentence splitting, and joining to the same text."""
+
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.serve.sentences import split
+from saccade.serve.sentences import SplitText, split_sentences
 
 ENDS_AND_GAPS = st.text(st.sampled_from("aB4. ,!?…\n\t\r\u2028\u00a0。\"'(Dr"), max_size=60)
 TEXTS = st.one_of(st.text(max_size=200), ENDS_AND_GAPS)
 
 
+def split(text: str, max_characters: int = sys.maxsize) -> SplitText:
+    """Split a text; each character counts as a token."""
+    return split_sentences(text, len, max_characters)
+
+
 @given(TEXTS)
-def test_what_was_split_joins_to_the_same_text(text: str) -> None:
-    pieces = split(text)
-    assert pieces.joined(pieces.sentences) == text
+def test_joining_the_sentences_restores_the_text(text: str) -> None:
+    parts = split(text)
+    assert parts.joined(parts.sentences) == text
 
 
 @given(TEXTS, st.integers(1, 5))
-def test_what_was_cut_joins_to_the_same_text_and_fits(text: str, longest: int) -> None:
-    pieces = split(text, lambda sentence: len(sentence) <= longest)
-    assert pieces.joined(pieces.sentences) == text
-    assert all(len(sentence) <= longest for sentence in pieces.sentences)
+def test_cut_sentences_fit_and_join_to_the_same_text(text: str, longest: int) -> None:
+    parts = split(text, longest)
+    assert parts.joined(parts.sentences) == text
+    assert all(len(sentence) <= longest for sentence in parts.sentences)
+    assert parts.token_counts == tuple(map(len, parts.sentences))
 
 
 @given(TEXTS)
-def test_a_sentence_is_bare_and_on_one_line(text: str) -> None:
+def test_sentence_is_one_line_without_surrounding_white_space(text: str) -> None:
     for sentence in split(text).sentences:
         assert sentence
         assert sentence == sentence.strip()
@@ -47,7 +55,7 @@ def test_a_sentence_is_bare_and_on_one_line(text: str) -> None:
         ("你好。再见！", ("你好。", "再见！")),
     ],
 )
-def test_sentences_are_told_apart(text: str, sentences: tuple[str, ...]) -> None:
+def test_sentences_are_separated(text: str, sentences: tuple[str, ...]) -> None:
     assert split(text).sentences == sentences
 
 
@@ -67,33 +75,33 @@ def test_sentences_are_told_apart(text: str, sentences: tuple[str, ...]) -> None
         "one sentence without an end",
     ],
 )
-def test_what_belongs_together_stays_whole(text: str) -> None:
+def test_full_stop_inside_a_sentence_does_not_split_it(text: str) -> None:
     assert split(text).sentences == (text,)
 
 
-def test_white_space_and_line_breaks_stay_where_they_were() -> None:
-    pieces = split("  One.  Two.\r\n\n\tThree. ")
-    assert pieces.joined([sentence.upper() for sentence in pieces.sentences]) == "  ONE.  TWO.\r\n\n\tTHREE. "
+def test_white_space_and_line_breaks_are_kept() -> None:
+    parts = split("  One.  Two.\r\n\n\tThree. ")
+    assert parts.joined([sentence.upper() for sentence in parts.sentences]) == "  ONE.  TWO.\r\n\n\tTHREE. "
 
 
-def test_a_long_sentence_is_cut_at_a_clause_before_a_space() -> None:
+def test_long_sentence_is_cut_at_a_clause_rather_than_a_space() -> None:
     text = "one two three four, five six seven eight"
-    assert split(text, lambda s: len(s) <= 25).sentences == ("one two three four,", "five six seven eight")
-    assert split(text.replace(",", ""), lambda s: len(s) <= 25).sentences == (
+    assert split(text, 25).sentences == ("one two three four,", "five six seven eight")
+    assert split(text.replace(",", ""), 25).sentences == (
         "one two three four",
         "five six seven eight",
     )
 
 
-def test_what_has_no_space_is_cut_but_not_between_a_letter_and_its_accent() -> None:
+def test_long_word_is_cut_but_not_between_a_letter_and_its_accent() -> None:
     text = "e\u0301" * 8
-    assert split(text, lambda s: len(s) <= 6).sentences == ("e\u0301" * 2,) * 4
-    assert split("e\u0301" * 7, lambda s: len(s) <= 8).sentences == ("e\u0301" * 4, "e\u0301" * 3)
+    assert split(text, 6).sentences == ("e\u0301" * 2,) * 4
+    assert split("e\u0301" * 7, 8).sentences == ("e\u0301" * 4, "e\u0301" * 3)
 
 
 @pytest.mark.parametrize("unit", [" ", "\u00a0", ".", "!", ". ", "a.", "\n", ". a", ".)", "。", ",", "4. "])
-def test_no_text_takes_more_than_a_few_looks_at_each_character(unit: str) -> None:
-    """A time-out of the whole suite would be the only sign of a slow pattern; 200,000 characters make it plain."""
+def test_splitting_takes_linear_time(unit: str) -> None:
+    """With 200,000 characters, quadratic time would run into the timeout of the test suite."""
     text = "a" + unit * 200_000 + "b"
-    pieces = split(text)
-    assert pieces.joined(pieces.sentences) == text
+    parts = split(text)
+    assert parts.joined(parts.sentences) == text

@@ -1,4 +1,4 @@
-"""From text to text by way of the queue and the workers, with models that shout instead of translating."""
+"""The service from text to text, with queue and workers but without HTTP; the model translates into upper case."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,79 +9,102 @@ import pytest
 
 from saccade.serve.errors import ApiError
 from saccade.serve.queue import TranslationOptions
-from saccade.serve.service import Service, Translated
+from saccade.serve.service import DEFAULT_OPTIONS, Service, TranslatedText
 from saccade.serve.settings import Settings
-from serve.fakes import Gate, Shouting
+from serve.fake_models import BlockingFault, UppercaseModel
 
 
 @asynccontextmanager
-async def serving(*models: Shouting, **settings: Any) -> AsyncIterator[Service]:
-    loud: Any = models or (Shouting(),)
-    service = Service(loud, Settings(**settings))
+async def serving(*models: UppercaseModel, **settings: Any) -> AsyncIterator[Service]:
+    """A started and warmed-up service."""
+    served: Any = models or (UppercaseModel(),)
+    service = Service(served, Settings(**settings))
     service.start()
     await service.warm_up()
     assert service.ready
-    for model in loud:
+    for model in served:
         model.batches.clear()
+        model.counted.clear()
     try:
         yield service
     finally:
         service.queue.close()
 
 
-def running(test: Callable[[], Awaitable[None]]) -> None:
+def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(test(), 60))  # type: ignore[arg-type]
 
 
-async def asked(service: Service, *texts: str, wish: TranslationOptions = TranslationOptions()) -> list[Translated]:  # noqa: B008 - frozen
-    service.check(texts, wish)
+async def translate(
+    service: Service, *texts: str, options: TranslationOptions = DEFAULT_OPTIONS
+) -> list[TranslatedText]:
+    """Translate with the first model."""
+    service.check_size(texts, options)
     model = next(iter(service.registry.models.values()))
-    return await service.translate(texts, model, wish, "number")
+    return await service.translate(texts, model, options, "request-id")
 
 
-def test_text_keeps_its_white_space_and_line_breaks() -> None:
+def test_white_space_and_line_breaks_are_kept() -> None:
     async def test() -> None:
         async with serving() as service:
-            found = await asked(service, "  One. Two!\n\n\tthree ", "", " \n", "4. März")
-            assert [each.text for each in found] == ["  ONE. TWO!\n\n\tTHREE ", "", " \n", "4. MÄRZ"]
+            translations = await translate(service, "  One. Two!\n\n\tthree ", "", " \n", "4. März")
+            assert [translation.text for translation in translations] == [
+                "  ONE. TWO!\n\n\tTHREE ",
+                "",
+                " \n",
+                "4. MÄRZ",
+            ]
 
-    running(test)
+    run(test)
 
 
-def test_alternatives_links_and_attention_come_with_each_sentence() -> None:
+def test_each_sentence_has_alternatives_links_and_attention() -> None:
     async def test() -> None:
         async with serving() as service:
-            [found] = await asked(service, "one bit. Two bits.", wish=TranslationOptions(2, links=True, attention=True))
-            assert found.alternatives(2) == ["ONE BIT.? TWO BITS.?", "ONE BIT.?? TWO BITS.??"]
-            assert found.found[1][2].links == [(0, 0), (1, 1)]
-            assert found.found[0][0].attention == {"scale": 1, "sentences": ["one bit.", "ONE BIT."]}
+            [translation] = await translate(
+                service, "one bit. Two bits.", options=TranslationOptions(2, links=True, attention=True)
+            )
+            assert translation.alternatives(2) == ["ONE BIT.? TWO BITS.?", "ONE BIT.?? TWO BITS.??"]
+            assert translation.outputs[1][2].links == [(0, 0), (1, 1)]
+            assert translation.outputs[0][0].attention == {"scale": 1, "sentences": ["one bit.", "ONE BIT."]}
 
-    running(test)
+    run(test)
 
 
-def test_requests_that_come_together_are_translated_together() -> None:
+def test_concurrent_requests_share_batches() -> None:
     async def test() -> None:
-        loud = Shouting()
-        async with serving(loud, batch_wait=0.5) as service:
-            await asyncio.gather(*(asked(service, f"text {i}") for i in range(service.settings.batch)))
-            assert len(loud.batches) < service.settings.batch
+        model = UppercaseModel()
+        async with serving(model, batch_wait=0.5) as service:
+            await asyncio.gather(*(translate(service, f"text {i}") for i in range(service.settings.batch)))
+            assert len(model.batches) < service.settings.batch
 
-    running(test)
+    run(test)
 
 
-def test_a_sentence_beyond_the_limit_is_cut_and_put_together() -> None:
+def test_sentence_over_the_token_limit_is_cut_and_joined_again() -> None:
     async def test() -> None:
-        loud = Shouting()
-        async with serving(loud, tokens=4) as service:
-            [found] = await asked(service, "a b c d, e f g h i")
-            assert found.text == "A B C D, E F G H I"
-            assert all(len(sentence.split()) <= 4 for batch in loud.batches for sentence in batch)
+        model = UppercaseModel()
+        async with serving(model, tokens=4) as service:
+            [translation] = await translate(service, "a b c d, e f g h i")
+            assert translation.text == "A B C D, E F G H I"
+            assert all(len(sentence.split()) <= 4 for batch in model.batches for sentence in batch)
 
-    running(test)
+    run(test)
+
+
+def test_each_sentence_is_tokenized_once() -> None:
+    async def test() -> None:
+        model = UppercaseModel()
+        async with serving(model) as service:
+            await translate(service, "One. Two!\n\nthree", "four")
+            assert model.counted == ["One.", "Two!", "three", "four"]
+            assert service.metrics.tokens.labels("read")._value.get() == 4
+
+    run(test)
 
 
 @pytest.mark.parametrize(
-    ("texts", "wish", "status"),
+    ("texts", "options", "status"),
     [
         (["a" * 101], TranslationOptions(), 413),
         (["a"] * 4, TranslationOptions(), 413),
@@ -90,129 +113,135 @@ def test_a_sentence_beyond_the_limit_is_cut_and_put_together() -> None:
         (["a" * 30], TranslationOptions(attention=True), 400),
     ],
 )
-def test_limits_are_kept(texts: list[str], wish: TranslationOptions, status: int) -> None:
+def test_request_over_a_limit_is_refused(texts: list[str], options: TranslationOptions, status: int) -> None:
     async def test() -> None:
         async with serving(
             characters=100, texts=3, queue=5, batch=5, alternatives=2, attention_characters=20
         ) as service:
-            with pytest.raises(ApiError) as refusal:
-                await asked(service, *texts, wish=wish)
-            assert refusal.value.status == status
+            with pytest.raises(ApiError) as error:
+                await translate(service, *texts, options=options)
+            assert error.value.status == status
 
-    running(test)
+    run(test)
 
 
-def test_one_bad_sentence_fails_its_own_request_alone(caplog: pytest.LogCaptureFixture) -> None:
-    def fault(sentences: Any, going: Any) -> None:
+def test_model_exception_fails_only_its_own_request(caplog: pytest.LogCaptureFixture) -> None:
+    def fault(sentences: Any, should_continue: Any) -> None:
         if "bad" in sentences:
             raise RuntimeError("boom")
 
     async def test() -> None:
-        loud = Shouting()
-        async with serving(loud, batch_wait=0.3) as service:
-            loud.fault = fault
+        model = UppercaseModel()
+        async with serving(model, batch_wait=0.3) as service:
+            model.fault = fault
             texts = ["good", "bad", "fine"]
-            good, bad, fine = await asyncio.gather(*(asked(service, text) for text in texts), return_exceptions=True)
+            good, bad, fine = await asyncio.gather(
+                *(translate(service, text) for text in texts), return_exceptions=True
+            )
             assert isinstance(good, list)
             assert isinstance(fine, list)
             assert isinstance(bad, ApiError)
             assert bad.status == 500
-            assert "number" in str(bad)
+            assert "request-id" in str(bad)
             assert "boom" not in str(bad)
-            assert (await asked(service, "again"))[0].text == "AGAIN"
+            assert (await translate(service, "again"))[0].text == "AGAIN"
 
-    running(test)
-    assert "request number failed" in caplog.text
+    run(test)
+    assert "request request-id failed" in caplog.text
     assert "boom" in caplog.text
 
 
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 1 bytes")]
 )
-def test_a_lack_of_memory_is_503_and_the_service_lives(error: Exception) -> None:
-    def fault(sentences: Any, going: Any) -> None:
+def test_out_of_memory_is_503_and_the_service_stays_up(error: Exception) -> None:
+    def fault(sentences: Any, should_continue: Any) -> None:
         raise error
 
     async def test() -> None:
-        loud = Shouting()
-        async with serving(loud) as service:
-            loud.fault = fault
-            with pytest.raises(ApiError) as refusal:
-                await asked(service, "a")
-            assert refusal.value.status == 503
-            assert "retry-after" in refusal.value.headers
-            loud.fault = lambda sentences, going: None
-            assert (await asked(service, "a"))[0].text == "A"
+        model = UppercaseModel()
+        async with serving(model) as service:
+            model.fault = fault
+            with pytest.raises(ApiError) as error:
+                await translate(service, "a")
+            assert error.value.status == 503
+            assert "retry-after" in error.value.headers
+            model.fault = lambda sentences, should_continue: None
+            assert (await translate(service, "a"))[0].text == "A"
 
-    running(test)
+    run(test)
 
 
-def test_a_request_past_its_deadline_is_503_and_its_batch_is_given_up() -> None:
+def test_request_past_its_deadline_is_503_and_its_search_is_cancelled() -> None:
     async def test() -> None:
-        loud, gate = Shouting(), Gate()
-        async with serving(loud, deadline=0.2) as service:
-            loud.fault = gate
-            with pytest.raises(ApiError) as refusal:
-                await asked(service, "a")
-            assert refusal.value.status == 503
-            assert await asyncio.to_thread(gate.abandoned.wait, 30)
+        model, blocking = UppercaseModel(), BlockingFault()
+        async with serving(model, deadline=0.2) as service:
+            model.fault = blocking
+            with pytest.raises(ApiError) as error:
+                await translate(service, "a")
+            assert error.value.status == 503
+            assert await asyncio.to_thread(blocking.cancelled.wait, 30)
 
-    running(test)
+    run(test)
 
 
-def test_a_client_that_goes_away_leaves_the_queue_and_its_batch_is_given_up() -> None:
+def test_cancelled_request_leaves_the_queue_and_its_search_is_cancelled() -> None:
     async def test() -> None:
-        loud, gate = Shouting(), Gate()
-        async with serving(loud, batch=1) as service:
-            loud.fault = gate
-            gone = asyncio.create_task(asked(service, "\n".join("abcdefgh")))
-            await asyncio.to_thread(gate.entered.wait, 30)
+        model, blocking = UppercaseModel(), BlockingFault()
+        async with serving(model, batch=1) as service:
+            model.fault = blocking
+            cancelled = asyncio.create_task(translate(service, "\n".join("abcdefgh")))
+            await asyncio.to_thread(blocking.entered.wait, 30)
             assert service.metrics.queue_size._value.get() > 0
-            gone.cancel()
-            await asyncio.wait([gone])
+            cancelled.cancel()
+            await asyncio.wait([cancelled])
             assert service.metrics.queue_size._value.get() == 0
-            assert await asyncio.to_thread(gate.abandoned.wait, 30)
-            loud.fault = lambda sentences, going: None
-            assert (await asked(service, "next"))[0].text == "NEXT"
+            assert await asyncio.to_thread(blocking.cancelled.wait, 30)
+            model.fault = lambda sentences, should_continue: None
+            assert (await translate(service, "next"))[0].text == "NEXT"
 
-    running(test)
+    run(test)
 
 
-def test_a_batch_goes_on_while_one_of_its_clients_waits() -> None:
+def test_search_continues_while_one_request_of_its_batch_waits() -> None:
     async def test() -> None:
-        loud, gate = Shouting(), Gate()
-        async with serving(loud, batch_wait=0.5) as service:
-            loud.fault = gate
-            goes, stays = (asyncio.create_task(asked(service, text)) for text in ("goes", "stays"))
-            await asyncio.to_thread(gate.entered.wait, 30)
-            goes.cancel()
+        model, blocking = UppercaseModel(), BlockingFault()
+        async with serving(model, batch_wait=0.5) as service:
+            model.fault = blocking
+            cancelled, other = (asyncio.create_task(translate(service, text)) for text in ("cancelled", "other"))
+            await asyncio.to_thread(blocking.entered.wait, 30)
+            cancelled.cancel()
             await asyncio.sleep(0.05)
-            gate.opened.set()
-            assert (await stays)[0].text == "STAYS"
+            blocking.released.set()
+            assert (await other)[0].text == "OTHER"
 
-    running(test)
+    run(test)
 
 
-def test_a_model_that_stalls_is_noticed() -> None:
+def test_stalled_model_makes_the_service_not_alive() -> None:
     async def test() -> None:
-        loud, gate = Shouting(), Gate()
-        async with serving(loud, stall=0.1, deadline=0.5) as service:
+        model, blocking = UppercaseModel(), BlockingFault()
+        async with serving(model, stall=0.1, deadline=0.5) as service:
             assert service.alive
-            loud.fault = lambda sentences, going: gate(sentences, lambda: True)  # never asks whether to go on
+            model.fault = lambda sentences, should_continue: blocking(
+                sentences, lambda: True
+            )  # ignores should_continue
             with pytest.raises(ApiError):
-                await asked(service, "a")
+                await translate(service, "a")
             assert not service.alive
-            gate.opened.set()
+            blocking.released.set()
             while not service.alive:
                 await asyncio.sleep(0.01)
 
-    running(test)
+    run(test)
 
 
-def test_a_request_is_led_to_the_model_it_means() -> None:
+def test_model_is_chosen_by_languages_name_or_detected_language() -> None:
     async def test() -> None:
-        async with serving(Shouting("x"), Shouting("y", "de", "en"), Shouting("z", "en", "fr")) as service:
-            choose = service.choose
+        async with serving(
+            UppercaseModel("x"), UppercaseModel("y", "de", "en"), UppercaseModel("z", "en", "fr")
+        ) as service:
+            choose = service.choose_model
             assert choose("", "en", "de")[0].name == "x"
             assert choose("", "de", None)[0].name == "y"
             assert choose("", None, "fr")[0].name == "z"
@@ -222,36 +251,36 @@ def test_a_request_is_led_to_the_model_it_means() -> None:
             assert detected
             assert detected.language == "en"
             assert choose("Zwei Hunde laufen über die Wiese.", None, None)[0].name == "y"
-            with pytest.raises(ApiError, match="target: which language"):
+            with pytest.raises(ApiError, match="target: several languages are possible; choose one of de, fr"):
                 choose("Two dogs run across the meadow.", "auto", None)
 
-    running(test)
+    run(test)
 
 
-def test_nothing_is_translated_before_every_model_is_warm() -> None:
+def test_service_refuses_requests_until_all_models_are_warm() -> None:
     async def test() -> None:
-        loud: Any = [Shouting()]
-        service = Service(loud, Settings(queue=3))
+        models: Any = [UppercaseModel()]
+        service = Service(models, Settings(queue=3))
         service.start()
-        with pytest.raises(ApiError) as refusal:
-            await asked(service, "a")
-        assert refusal.value.status == 503
+        with pytest.raises(ApiError) as error:
+            await translate(service, "a")
+        assert error.value.status == 503
         assert not service.ready
         await service.warm_up()
         assert service.ready
-        assert (await asked(service, "a"))[0].text == "A"
+        assert (await translate(service, "a"))[0].text == "A"
         service.queue.close()
 
-    running(test)
+    run(test)
 
 
-def test_keys_are_wanted_once_there_are_any() -> None:
-    loud: Any = [Shouting()]
-    Service(loud, Settings()).check_key("whatever")
-    service = Service(loud, Settings(), ["one", "zwei ü"])
+def test_key_is_required_if_the_service_has_keys() -> None:
+    models: Any = [UppercaseModel()]
+    Service(models, Settings()).check_key("whatever")
+    service = Service(models, Settings(), ["one", "zwei ü"])
     service.check_key("one")
     service.check_key("zwei ü")
     for key in (None, "", "on", "onee", "\ud800"):
-        with pytest.raises(ApiError) as refusal:
+        with pytest.raises(ApiError) as error:
             service.check_key(key)
-        assert refusal.value.status == 403
+        assert error.value.status == 403

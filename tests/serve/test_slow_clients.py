@@ -1,4 +1,4 @@
-"""Slow, silent and never-reading clients: two hundred of each at once, and others are served all the while."""
+"""Slow, silent and non-reading clients: two hundred at once do not keep the server from answering others."""
 
 import os
 import re
@@ -10,157 +10,160 @@ from pathlib import Path
 
 import pytest
 
-from serve.conftest import Faulty
-from serve.wire import FORM, JSON, Server, closed_by_peer, read_answer, until
+from serve.conftest import ScriptedServer
+from serve.http_client import FORM, JSON, Server, closed_by_peer, read_response, wait_until
 
-CROWD = 200
+CONNECTIONS = 200
 
 
 @pytest.fixture(scope="module")
-def brisk(faulty) -> Faulty:
-    """Short time-outs, so that tests need not wait for long ones."""
-    return faulty(header_timeout=1, body_timeout=1, write_timeout=1, keep_alive=1)
+def short_timeouts(scripted) -> ScriptedServer:
+    """A server with timeouts of one second."""
+    return scripted(header_timeout=1, body_timeout=1, write_timeout=1, keep_alive=1)
 
 
 @pytest.fixture
-def crowd() -> Iterator[ExitStack]:
+def open_connections() -> Iterator[ExitStack]:
+    """Closes all connections after a test."""
     with ExitStack() as connections:
         yield connections
 
 
-def join(crowd: ExitStack, server: Server, first: bytes) -> list[socket.socket]:
-    """Two hundred connections, each with the same first words."""
-    connections = [crowd.enter_context(closing(server.connect())) for _ in range(CROWD)]
+def connect_many(open_connections: ExitStack, server: Server, first: bytes) -> list[socket.socket]:
+    """Open two hundred connections and send the same bytes on each."""
+    connections = [open_connections.enter_context(closing(server.connect())) for _ in range(CONNECTIONS)]
     for connection in connections:
         connection.sendall(first)
     return connections
 
 
-def descriptors(server: Server) -> int:
+def open_file_descriptors(server: Server) -> int:
     assert server.process
     return len(os.listdir(Path("/proc") / str(server.process.pid) / "fd"))
 
 
-def drip_until_closed(server: Faulty, connections: list[socket.socket], byte: bytes) -> None:
-    """Send a byte now and then on each until none takes any more; others are served all the while."""
+def send_slowly_until_closed(server: ScriptedServer, connections: list[socket.socket], byte: bytes) -> None:
+    """Send a byte every 0.1 s on each connection until the server has closed all, and check that it answers others."""
     waiting = list(connections)
 
-    def drip() -> bool:
+    def send_next_byte() -> bool:
         for connection in list(waiting):
             try:
                 connection.sendall(byte)
             except ConnectionError:
                 waiting.remove(connection)
-        still_served(server)
+        assert_answers(server)
         time.sleep(0.1)
         return not waiting
 
-    until(drip)
+    wait_until(send_next_byte)
 
 
-def still_served(server: Faulty) -> None:
+def assert_answers(server: ScriptedServer) -> None:
     assert server.translate("two").json() == {"translatedText": "TWO"}
 
 
 @pytest.mark.parametrize("first", [b"", b"G", b"GET /health HTTP/1.1\r\n", b"GET /health HTTP/1.1\r\nHost: localhost"])
-def test_half_a_head(brisk: Faulty, crowd: ExitStack, first: bytes) -> None:
-    """A 14; C3 32: closed after the time-out."""
-    connections = join(crowd, brisk, first)
-    still_served(brisk)
+def test_incomplete_head_times_out(short_timeouts: ScriptedServer, open_connections: ExitStack, first: bytes) -> None:
+    connections = connect_many(open_connections, short_timeouts, first)
+    assert_answers(short_timeouts)
     assert all(closed_by_peer(connection) for connection in connections)
-    still_served(brisk)
+    assert_answers(short_timeouts)
 
 
-def test_half_a_head_is_told_why(brisk: Faulty) -> None:
-    with closing(brisk.connect()) as connection:
+def test_head_timeout_is_408(short_timeouts: ScriptedServer) -> None:
+    with closing(short_timeouts.connect()) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\n")
-        answer = read_answer(connection)
-        assert answer.status == 408
-        assert answer.error()
+        response = read_response(connection)
+        assert response.status == 408
+        assert response.error()
 
 
-def test_heads_that_drip(brisk: Faulty, crowd: ExitStack) -> None:
-    """C3 32: a byte now and then does not buy time."""
-    drip_until_closed(brisk, join(crowd, brisk, b"GET /health HTTP/1.1\r\n"), b"X")
+def test_head_sent_byte_by_byte_times_out(short_timeouts: ScriptedServer, open_connections: ExitStack) -> None:
+    """Each further byte does not extend the timeout."""
+    connections = connect_many(open_connections, short_timeouts, b"GET /health HTTP/1.1\r\n")
+    send_slowly_until_closed(short_timeouts, connections, b"X")
 
 
 @pytest.mark.parametrize("headers", [JSON, FORM])
-def test_bodies_that_drip(brisk: Faulty, crowd: ExitStack, headers: dict[str, str]) -> None:
-    """C3 32: a body of a byte now and then is given up, with a reason, and the connection is closed."""
-    head = brisk.head("POST", "/translate", {**headers, "Content-Length": "1000"})
-    connections = join(crowd, brisk, head)
-    drip_until_closed(brisk, connections, b" ")
+def test_body_sent_byte_by_byte_times_out(
+    short_timeouts: ScriptedServer, open_connections: ExitStack, headers: dict[str, str]
+) -> None:
+    head = short_timeouts.head("POST", "/translate", {**headers, "Content-Length": "1000"})
+    connections = connect_many(open_connections, short_timeouts, head)
+    send_slowly_until_closed(short_timeouts, connections, b" ")
 
 
-def test_half_a_body_is_told_why(brisk: Faulty) -> None:
+def test_body_timeout_is_408(short_timeouts: ScriptedServer) -> None:
     for headers in ({"Content-Length": "1000"}, {"Transfer-Encoding": "chunked"}):
-        with closing(brisk.connect()) as connection:
-            connection.sendall(brisk.head("POST", "/translate", {**JSON, **headers}))
-            answer = read_answer(connection)
-            assert answer.status == 408
-            assert answer.error()
+        with closing(short_timeouts.connect()) as connection:
+            connection.sendall(short_timeouts.head("POST", "/translate", {**JSON, **headers}))
+            response = read_response(connection)
+            assert response.status == 408
+            assert response.error()
             assert closed_by_peer(connection)
 
 
 @pytest.mark.slow
-def test_clients_that_never_read(brisk: Faulty, crowd: ExitStack) -> None:
-    """C3 32: they ask for more than the machine keeps for them and take no answer; their connections are cut."""
-    until(lambda: descriptors(brisk) < CROWD / 2)
-    before = descriptors(brisk)
+def test_clients_that_do_not_read_are_disconnected(short_timeouts: ScriptedServer, open_connections: ExitStack) -> None:
+    """The responses exceed the socket buffers, so the server must close the connections of clients that do not read."""
+    wait_until(lambda: open_file_descriptors(short_timeouts) < CONNECTIONS / 2)
+    before = open_file_descriptors(short_timeouts)
     body = b'{"q": "long 500000", "source": "en", "target": "de"}'
-    asked = (brisk.head("POST", "/translate", {**JSON, "Content-Length": str(len(body))}) + body) * 16
-    for _ in range(CROWD):
-        connection = crowd.enter_context(closing(socket.socket()))
+    requests = (short_timeouts.head("POST", "/translate", {**JSON, "Content-Length": str(len(body))}) + body) * 16
+    for _ in range(CONNECTIONS):
+        connection = open_connections.enter_context(closing(socket.socket()))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        connection.connect((brisk.host, brisk.port))
-        connection.sendall(asked)
-    still_served(brisk)
-    until(lambda: descriptors(brisk) <= before)
-    still_served(brisk)
+        connection.connect((short_timeouts.host, short_timeouts.port))
+        connection.sendall(requests)
+    assert_answers(short_timeouts)
+    wait_until(lambda: open_file_descriptors(short_timeouts) <= before)
+    assert_answers(short_timeouts)
 
 
-def test_idle_connections_are_closed(brisk: Faulty) -> None:
-    with closing(brisk.begin("GET", "/health")) as connection:
-        assert read_answer(connection).status == 200
+def test_idle_connection_is_closed(short_timeouts: ScriptedServer) -> None:
+    with closing(short_timeouts.begin("GET", "/health")) as connection:
+        assert read_response(connection).status == 200
         assert closed_by_peer(connection)
 
 
-def test_a_connection_is_kept_for_further_requests(brisk: Faulty) -> None:
-    with closing(brisk.connect()) as connection:
+def test_connection_is_reused_for_further_requests(short_timeouts: ScriptedServer) -> None:
+    with closing(short_timeouts.connect()) as connection:
         for _ in range(5):
-            connection.sendall(brisk.head("GET", "/health", {}))
-            assert read_answer(connection).status == 200
+            connection.sendall(short_timeouts.head("GET", "/health", {}))
+            assert read_response(connection).status == 200
 
 
-def test_more_connections_than_allowed(faulty) -> None:
-    """A 15: an outer wall that admits as many as it says and turns others away in the form all refusals have."""
-    server = faulty(connections=4)
-    with ExitStack() as kept:
-        connections = [kept.enter_context(closing(server.connect())) for _ in range(4)]
+def test_connection_over_the_limit_is_503(scripted) -> None:
+    """Connections over the limit get an error response; the others are still answered."""
+    server = scripted(connections=4)
+    with ExitStack() as stack:
+        connections = [stack.enter_context(closing(server.connect())) for _ in range(4)]
         for connection in connections:
             connection.sendall(server.head("GET", "/health", {}))
-            assert read_answer(connection).status == 200
-        answer = server.get("/health")
-        assert answer.status == 503
-        assert answer.error()
-        assert int(answer.headers["Retry-After"]) >= 1
+            assert read_response(connection).status == 200
+        response = server.get("/health")
+        assert response.status == 503
+        assert response.error()
+        assert int(response.headers["Retry-After"]) >= 1
         connections[0].sendall(server.head("GET", "/health", {}))
-        assert read_answer(connections[0]).status == 200
-    until(lambda: server.get("/health").status == 200)
+        assert read_response(connections[0]).status == 200
+    wait_until(lambda: server.get("/health").status == 200)
 
 
-def test_requests_in_one_go(brisk: Faulty) -> None:
+def test_pipelined_requests_are_answered_in_order(short_timeouts: ScriptedServer) -> None:
     """Several requests sent without waiting are answered in order."""
-    with closing(brisk.connect()) as connection:
+    with closing(short_timeouts.connect()) as connection:
         connection.sendall(
-            brisk.head("GET", "/health", {}) * 3 + brisk.head("GET", "/no/such", {"Connection": "close"})
+            short_timeouts.head("GET", "/health", {}) * 3
+            + short_timeouts.head("GET", "/no/such", {"Connection": "close"})
         )
-        said = connection.makefile("rb").read()
-    assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"200"] * 3 + [b"404"]
+        data = connection.makefile("rb").read()
+    assert re.findall(rb"HTTP/1.1 (\d+)", data) == [b"200"] * 3 + [b"404"]
 
 
 @pytest.mark.parametrize(
-    "bytes_",
+    "data",
     [
         b"\x00" * 100,
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
@@ -179,15 +182,14 @@ def test_requests_in_one_go(brisk: Faulty) -> None:
     ],
     ids=range(14),
 )
-def test_what_is_no_http(brisk: Faulty, bytes_: bytes) -> None:
-    """C3 30: noise below the level of requests."""
-    with closing(brisk.connect()) as connection:
-        connection.sendall(bytes_)
-        said = b""
+def test_invalid_http_is_refused(short_timeouts: ScriptedServer, data: bytes) -> None:
+    with closing(short_timeouts.connect()) as connection:
+        connection.sendall(data)
+        received = b""
         try:
             while piece := connection.recv(65536):
-                said += piece
+                received += piece
         except ConnectionError:
             pass
-    assert not said or int(said.split()[1]) in (200, 400, 404, 405, 408, 415, 417, 421, 422, 501, 505)
-    still_served(brisk)
+    assert not received or int(received.split()[1]) in (200, 400, 404, 405, 408, 415, 417, 421, 422, 501, 505)
+    assert_answers(short_timeouts)

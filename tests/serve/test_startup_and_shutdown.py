@@ -1,4 +1,4 @@
-"""How a server ends, and how it does not even begin."""
+"""Shutdown after signals, and errors at startup."""
 
 import json
 import signal
@@ -15,156 +15,153 @@ from pathlib import Path
 import pytest
 
 from serve.conftest import Serve
-from serve.wire import PATIENCE, Server, read_answer, until
+from serve.http_client import TIMEOUT, Server, read_response, wait_until
 
-TERMINATED = (143, -signal.SIGTERM)  # what a shell and what Python calls it
+TERMINATED = (143, -signal.SIGTERM)  # the exit codes for SIGTERM in a shell and in Python
 
 
-def ended(server: Server) -> int:
+def exit_code(server: Server) -> int:
     assert server.process
-    return server.process.wait(PATIENCE)
+    return server.process.wait(TIMEOUT)
 
 
-def test_sigterm_lets_work_in_hand_be_done(faulty) -> None:
-    """C3 34: not ready, but alive; new work is turned away, old work is answered whole; then the end."""
-    server = faulty(batch=1, longest_wait=3000)
-    waiting = [server.begin_work("hold", "term"), server.begin_translate("two")]
-    until(lambda: server.metric("queue_size") == 1)
+def test_sigterm_finishes_queued_requests(scripted) -> None:
+    """While it drains, the server is alive but not ready, refuses new requests and answers the old ones."""
+    server = scripted(batch=1, longest_wait=3000)
+    connections = [server.begin_blocked("hold", "term"), server.begin_translate("two")]
+    wait_until(lambda: server.metric("queue_size") == 1)
     server.process.send_signal(signal.SIGTERM)
-    until(lambda: server.get("/readyz").status == 503)
+    wait_until(lambda: server.get("/readyz").status == 503)
     assert server.get("/livez").status == 200
-    turned_away = server.translate("three")
-    assert turned_away.status == 503
-    assert turned_away.error()
-    assert int(turned_away.headers["Retry-After"]) >= 1
+    refused = server.translate("three")
+    assert refused.status == 503
+    assert refused.error()
+    assert int(refused.headers["Retry-After"]) >= 1
     server.release("term")
-    answers = [read_answer(connection) for connection in waiting]
-    assert [answer.json() for answer in answers] == [{"translatedText": "HOLD TERM"}, {"translatedText": "TWO"}]
-    assert ended(server) in TERMINATED
-    assert server.said.read_text().count("\n") <= 2  # no traceback
+    responses = [read_response(connection) for connection in connections]
+    assert [response.json() for response in responses] == [{"translatedText": "HOLD TERM"}, {"translatedText": "TWO"}]
+    assert exit_code(server) in TERMINATED
+    assert server.stderr.read_text().count("\n") <= 2  # no traceback
 
 
-@pytest.mark.parametrize("order", ["hold", "stall"])
-def test_grace_has_an_end(faulty, order: str) -> None:
-    """C3 34: what does not end in the grace time is told so, even if the model never moves again."""
-    server = faulty(batch=1, grace=1)
-    waiting = server.begin_work(order, "never")
+@pytest.mark.parametrize("command", ["hold", "stall"])
+def test_shutdown_ends_after_the_grace_period(scripted, command: str) -> None:
+    """Requests that are not finished get 503, even if the model never returns."""
+    server = scripted(batch=1, grace=1)
+    waiting = server.begin_blocked(command, "never")
     server.process.send_signal(signal.SIGTERM)
-    assert read_answer(waiting).status == 503
-    assert ended(server) in TERMINATED
+    assert read_response(waiting).status == 503
+    assert exit_code(server) in TERMINATED
 
 
-def test_a_second_signal_ends_at_once(faulty) -> None:
-    server = faulty(batch=1, grace=3000)
-    server.begin_work("hold", "never")
+def test_second_signal_ends_at_once(scripted) -> None:
+    server = scripted(batch=1, grace=3000)
+    server.begin_blocked("hold", "never")
     server.process.send_signal(signal.SIGINT)
-    until(lambda: server.get("/readyz").status == 503)
+    wait_until(lambda: server.get("/readyz").status == 503)
     server.process.send_signal(signal.SIGINT)
-    assert ended(server) in (130, -signal.SIGINT)
+    assert exit_code(server) in (130, -signal.SIGINT)
 
 
-def test_sigterm_under_load(serve: Serve) -> None:
-    """C3 34: only 200, 503, 429 and refused connections; no answer that is cut off."""
+def test_sigterm_under_load_truncates_no_response(serve: Serve) -> None:
+    """Clients see only 200, 503, 429 and refused connections, and no truncated response."""
     server = serve()
     assert server.process
-    seen: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     stop = threading.Event()
     body = json.dumps({"q": "Tuesday, March 4, 2031\n" * 3, "source": "en", "target": "de"}).encode()
 
-    def ask() -> str:
+    def request_outcome() -> str:
         try:
             connection = server.begin("POST", "/translate", body, {"Content-Type": "application/json"})
         except OSError:
             return "refused"
         with closing(connection):
             try:
-                answer = read_answer(connection)
-            except ConnectionError:  # it waited to be accepted when the door closed: not a byte was answered
+                response = read_response(connection)
+            except ConnectionError:  # still in the listen backlog when the socket closed, so nothing was answered
                 return "refused"
             except (HTTPException, OSError) as error:
                 return repr(error)
-        answer.json()  # whole
-        return str(answer.status)
+        response.json()  # complete
+        return str(response.status)
 
     def client() -> None:
         while not stop.is_set():
-            seen[ask()] += 1
+            outcomes[request_outcome()] += 1
 
     with ThreadPoolExecutor(16) as clients:
         for _ in range(16):
             clients.submit(client)
-        until(lambda: seen["200"] > 50)
+        wait_until(lambda: outcomes["200"] > 50)
         server.process.send_signal(signal.SIGTERM)
-        code = ended(server)
-        until(lambda: seen["refused"] > 0)
+        code = exit_code(server)
+        wait_until(lambda: outcomes["refused"] > 0)
         stop.set()
     assert code in TERMINATED
-    assert set(seen) <= {"200", "503", "429", "refused"}, seen
+    assert set(outcomes) <= {"200", "503", "429", "refused"}, outcomes
 
 
-# ── it does not begin ─────────────────────────────────────────────────────────────────────────────
+# ── errors at startup ─────────────────────────────────────────────────────────────────────────────
 
 
-def refusal(*command: object) -> tuple[int, str]:
-    """The exit code and the one line of a server that does not start."""
-    arguments = [sys.executable, "-m", "saccade", "serve", *map(str, command)]
-    done = subprocess.run(arguments, capture_output=True, timeout=PATIENCE, check=False)
-    said = done.stderr.decode()
-    assert said.count("\n") == 1, said
+def startup_error(*arguments: object) -> tuple[int, str]:
+    """The exit code and the one line on stderr of a server that does not start."""
+    command = [sys.executable, "-m", "saccade", "serve", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=False)
+    message = done.stderr.decode()
+    assert message.count("\n") == 1, message
     assert not done.stdout
-    return done.returncode, said
+    return done.returncode, message
 
 
-def test_a_port_in_use(run: Path) -> None:
-    """C3 35."""
+def test_port_in_use_is_an_error(run: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        code, said = refusal(run, "--port", taken.getsockname()[1])
+        code, message = startup_error(run, "--port", taken.getsockname()[1])
     assert code == 1
-    assert "--port" in said
+    assert "--port" in message
 
 
-def test_a_bad_host(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C3 35."""
+def test_unknown_host_is_an_error(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACCADE_API_KEY", "key")
-    code, said = refusal(run, "--host", "no.such.host.invalid", "--port", "0")
+    code, message = startup_error(run, "--host", "no.such.host.invalid", "--port", "0")
     assert code == 1
-    assert "--host" in said
+    assert "--host" in message
 
 
-def test_a_run_that_is_not_there(tmp_path: Path) -> None:
-    """C3 35: also without a model, without a run at all, and with languages but no run."""
+def test_missing_run_is_an_error(tmp_path: Path) -> None:
+    """Also with a language pair, and without any argument."""
     for arguments in ([tmp_path / "none"], [f"en-de={tmp_path / 'nothing'}"], []):
-        code, said = refusal(*arguments)
+        code, message = startup_error(*arguments)
         assert code in (1, 2)
-        assert "run" in said
+        assert "run" in message
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_an_open_host_wants_a_key(run: Path, host: str) -> None:
-    """Conventions C2: everyone may come only if someone said so."""
-    code, said = refusal(run, "--host", host, "--port", "0")
+def test_non_loopback_host_requires_keys(run: Path, host: str) -> None:
+    code, message = startup_error(run, "--host", host, "--port", "0")
     assert code in (1, 2)
-    assert "--api-keys" in said
-    assert "--insecure" in said
+    assert "--api-keys" in message
+    assert "--insecure" in message
 
 
-def test_a_file_of_keys_that_is_empty_or_not_there(run: Path, tmp_path: Path) -> None:
+def test_empty_or_missing_key_file_is_an_error(run: Path, tmp_path: Path) -> None:
     empty = tmp_path / "keys"
     empty.write_text("\n")
     for file in (empty, tmp_path / "none"):
-        code, said = refusal(run, "--api-keys", file, "--port", "0")
+        code, message = startup_error(run, "--api-keys", file, "--port", "0")
         assert code in (1, 2)
-        assert str(file) in said
+        assert str(file) in message
 
 
-def test_two_runs_of_one_name(run: Path) -> None:
-    code, said = refusal(run, run, "--port", "0")
+def test_two_runs_with_one_name_are_an_error(run: Path) -> None:
+    code, message = startup_error(run, run, "--port", "0")
     assert code in (1, 2)
-    assert run.name in said
+    assert run.name in message
 
 
-def test_a_damaged_run(run: Path, tmp_path: Path) -> None:
-    """C3 35: weights that are not what the manifest says."""
+def test_damaged_run_is_an_error(run: Path, tmp_path: Path) -> None:
+    """The weights do not match the manifest."""
     import shutil
 
     damaged = Path(shutil.copytree(run, tmp_path / "damaged"))
@@ -172,6 +169,6 @@ def test_a_damaged_run(run: Path, tmp_path: Path) -> None:
         content = bytearray(weights.read_bytes())
         content[-1] ^= 1
         weights.write_bytes(content)
-    code, said = refusal(damaged, "--port", "0")
+    code, message = startup_error(damaged, "--port", "0")
     assert code == 1
-    assert "damaged" in said
+    assert "damaged" in message

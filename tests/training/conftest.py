@@ -1,19 +1,23 @@
-"""A training small enough to be run hundreds of times, yet with everything that resuming must bring back."""
+"""A training small enough to run hundreds of times that still exercises everything a resume must restore."""
 
-import hashlib
-import json
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import jaxtyping
 import pytest
 import torch
 
-# Dropout everywhere, several batches an update, intervals of the log that straddle checkpoints, old checkpoints
-# that are pruned, an average at the end.
+from saccade.recipe import Recipe, read_recipe
+from training.helpers import Contents, run_contents, saved_steps, train_run
+from training.kill_driver import ENVIRONMENT, Driver, Job, SameContents, training_job
+
+# Dropout everywhere, several batches per update, log intervals that span checkpoints, pruning of old checkpoints, and
+# an average at the end.
 RECIPE = """
 seed = 3
 
@@ -45,10 +49,8 @@ keep = 2
 average = 3
 """
 
-# Every checkpoint is synced to the disk again and again; in memory that costs nothing, and a kill finds the same files.
+# Checkpoints are synced to the disk very often. In memory that costs nothing, and after a kill the files are the same.
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-Outcome = Callable[[Path], dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
@@ -58,8 +60,9 @@ def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
+    """A folder in memory for the runs that tests share."""
     with tempfile.TemporaryDirectory(prefix="saccade-", dir=MEMORY) as name:
         yield Path(name)
 
@@ -71,8 +74,8 @@ def tmp_path() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def at_full_speed() -> Iterator[None]:
-    """One thread, on which bits depend; and no checks of shapes, which other tests make."""
+def one_thread_without_shape_checks() -> Iterator[None]:
+    """One thread, because the bits of the result depend on the number; no shape checks, which other tests make."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     jaxtyping.config.update("jaxtyping_disable", True)
@@ -81,24 +84,114 @@ def at_full_speed() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def outcome_of(run: Path) -> dict[str, Any]:
-    """All that a run folder holds, times of the clock and damaged checkpoints aside: file → checksum or content."""
-    found: dict[str, Any] = {}
-    for path in sorted(p for p in run.rglob("*") if p.is_file()):
-        name = path.relative_to(run).as_posix()
-        if name in ("lock", "timing.jsonl", "report.html") or "/damaged-" in name:
-            continue
-        if path.name == "state.json":
-            found[name] = {key: value for key, value in json.loads(path.read_bytes()).items() if key != "seconds"}
-        elif path.name == "manifest.json":
-            manifest = json.loads(path.read_bytes())
-            manifest["files"].pop("state.json", None)
-            found[name] = manifest
-        else:
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+@pytest.fixture(scope="session")
+def contents() -> Contents:
+    return run_contents
 
 
 @pytest.fixture(scope="session")
-def outcome() -> Outcome:
-    return outcome_of
+def recipe(recipe_file: Path) -> Recipe:
+    return read_recipe(str(recipe_file)).config
+
+
+@pytest.fixture
+def recipe_with(recipe_file: Path) -> Callable[..., Recipe]:
+    """`recipe_with("train.updates=6")`: the recipe with `--set` flags."""
+    return lambda *flags: read_recipe(str(recipe_file), flags).config
+
+
+@pytest.fixture(scope="session")
+def finished_run(recipe: Recipe, folder: Path) -> Path:
+    """A run that was trained without interruption."""
+    run = folder / "in-process"
+    train_run(recipe, run)
+    return run
+
+
+@pytest.fixture(scope="session")
+def crashed_run(recipe: Recipe, folder: Path) -> Path:
+    """A run that crashed after step 19, with checkpoints of steps 6, 12 and 18."""
+    run = folder / "crashed-in-process"
+    train_run(recipe, run, until=19)
+    assert saved_steps(run) == [6, 12, 18]
+    return run
+
+
+@pytest.fixture
+def run(crashed_run: Path, tmp_path: Path) -> Path:
+    """A copy of the crashed run."""
+    shutil.copytree(crashed_run, tmp_path / "run")
+    return tmp_path / "run"
+
+
+# ── text in files ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A folder with train, dev and test text."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for split, count in (("train", 40), ("dev", 6), ("test", 6)):
+        lines = [" ".join("abcdefgh"[(n * k) % 8] for k in range(2, 4 + n % 4)) for n in range(count)]
+        (folder / f"{split}.en").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        (folder / f"{split}.de").write_text("".join(f"{line[::-1]}\n" for line in lines), "utf-8")
+    return folder
+
+
+RecipeOfFiles = Callable[..., Recipe]
+
+
+@pytest.fixture
+def recipe_of_files(recipe_with: Callable[..., Recipe]) -> RecipeOfFiles:
+    """`recipe_of_files(folder, *flags)`: the recipe with the text files of a folder."""
+
+    def build(folder: Path, *flags: str) -> Recipe:
+        splits = [f'data.{s}={{kind="pairs", src="{s}.en", tgt="{s}.de"}}' for s in ("train", "dev", "test")]
+        return recipe_with(f'data.folder="{folder}"', *splits, "train.updates=12", *flags)
+
+    return build
+
+
+# ── processes that are killed ─────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="session")
+def job(recipe_file: Path) -> Callable[..., Job]:
+    """`job(run, at=…)`: a job for the driver, which trains that run."""
+    return lambda run, flags=(), **options: training_job(recipe_file, run, flags, **options)
+
+
+@pytest.fixture(scope="session")
+def drive() -> Iterator[Driver]:
+    driver = Driver()
+    yield driver
+    with driver.process as process:
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+@pytest.fixture(scope="session")
+def same(contents: Contents) -> SameContents:
+    """Whether a run has the same bits as an undisturbed one, and no checkpoint was taken for damaged. A kill after the
+    last save may leave an additional old checkpoint."""
+
+    def compare(run: Path, reference: Path) -> bool:
+        expected, actual = contents(reference), contents(run)
+        if list(run.glob("checkpoints/damaged-*")):
+            return False
+        older = [name for name in actual if name not in expected and name.startswith("checkpoints/step-")]
+        return {name: content for name, content in actual.items() if name not in older} == expected
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def reference(folder: Path, job: Callable[..., Job]) -> Path:
+    """A run that was trained without interruption by the command that a user would type."""
+    run = folder / "reference"
+    command = [sys.executable, "-m", "saccade", *job(run)["command"]]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    return run

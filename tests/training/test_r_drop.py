@@ -1,4 +1,4 @@
-"""Going through a batch twice (R-Drop): the mean of two passes, and what their answers are apart."""
+"""R-Drop: the mean loss of two passes with different dropout, plus the divergence of their outputs."""
 
 from typing import Any
 
@@ -30,44 +30,46 @@ def gradients(model: Model, total: torch.Tensor) -> list[torch.Tensor]:
     return list(torch.autograd.grad(total, [*model.parameters()]))
 
 
-def test_where_nothing_is_dropped_two_answers_are_one() -> None:
+def test_r_drop_without_dropout_equals_the_plain_loss() -> None:
     model, batch = model_of(0.0), random_corpus(11).batch(range(11))
-    once, twice = Translation().loss(model, batch), Translation(r_drop=3.0).loss(model, batch)
-    assert twice.count == once.count
-    assert twice.logged["cost"] == pytest.approx(once.logged["cost"])
-    torch.testing.assert_close(twice.total, once.total)
-    for found, wanted in zip(gradients(model, twice.total), gradients(model, once.total), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    plain, r_drop = Translation().loss(model, batch), Translation(r_drop=3.0).loss(model, batch)
+    assert r_drop.count == plain.count
+    assert r_drop.logged["cost"] == pytest.approx(plain.logged["cost"])
+    torch.testing.assert_close(r_drop.total, plain.total)
+    for actual, expected in zip(gradients(model, r_drop.total), gradients(model, plain.total), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_loss_is_half_of_that_of_liang_et_al() -> None:
-    """−log p − log q + α (KL(p‖q) + KL(q‖p)) / 2, with smoothing, of each token."""
+def test_r_drop_loss_is_half_of_that_of_liang_et_al() -> None:
+    """Per token, half of −log p − log q + α (KL(p‖q) + KL(q‖p)) / 2, with label smoothing (Liang et al. 2021)."""
     model, batch = model_of(0.3), random_corpus(11).batch(range(11))
     torch.manual_seed(5)
-    found = Translation(r_drop=3.0).loss(model, batch)
+    loss = Translation(r_drop=3.0).loss(model, batch)
     torch.manual_seed(5)
     hidden, target = teacher_forced_hidden(model, batch.doubled())
     log_probs = model.head.log_probs(hidden)
     costs = torch.nn.functional.cross_entropy(log_probs, target, reduction="sum", label_smoothing=0.1)
-    wanted = (costs + 3.0 * symmetric_kl(*log_probs.chunk(2))) / 2
-    assert float(symmetric_kl(*log_probs.chunk(2)).detach()) > 1, "the answers are the same: nothing was tested"
-    torch.testing.assert_close(found.total, wanted, rtol=1e-5, atol=1e-4)
-    for ours, theirs in zip(gradients(model, found.total), gradients(model, wanted), strict=True):
+    expected = (costs + 3.0 * symmetric_kl(*log_probs.chunk(2))) / 2
+    assert float(symmetric_kl(*log_probs.chunk(2)).detach()) > 1, (
+        "both passes gave the same output, so nothing was tested"
+    )
+    torch.testing.assert_close(loss.total, expected, rtol=1e-5, atol=1e-4)
+    for ours, theirs in zip(gradients(model, loss.total), gradients(model, expected), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-def test_a_guide_is_heard_once() -> None:
+def test_r_drop_does_not_double_the_guide_loss() -> None:
     model, corpus = model_of(0.0), random_corpus(11)
     guided = {"guide": lambda: GuidedHead(weight=0.7)}
     Translation(**guided).prepare(type("Encoded", (), {"corpus": corpus})(), lambda text: None)
     batch = corpus.batch(range(11))
-    once, twice = Translation(**guided).loss(model, batch), Translation(**guided, r_drop=3.0).loss(model, batch)
-    assert twice.logged["guide"] == pytest.approx(once.logged["guide"], rel=1e-4)
-    torch.testing.assert_close(twice.total, once.total)
+    plain, r_drop = Translation(**guided).loss(model, batch), Translation(**guided, r_drop=3.0).loss(model, batch)
+    assert r_drop.logged["guide"] == pytest.approx(plain.logged["guide"], rel=1e-4)
+    torch.testing.assert_close(r_drop.total, plain.total)
 
 
-def test_in_use_two_answers_are_one() -> None:
+def test_r_drop_has_no_effect_in_evaluation_mode() -> None:
     model, batch = model_of(0.3).eval(), random_corpus(3).batch(range(3))
     with torch.no_grad():
-        once, twice = Translation().loss(model, batch), Translation(r_drop=3.0).loss(model, batch)
-    torch.testing.assert_close(twice.total, once.total)
+        plain, r_drop = Translation().loss(model, batch), Translation(r_drop=3.0).loss(model, batch)
+    torch.testing.assert_close(r_drop.total, plain.total)

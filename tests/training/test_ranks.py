@@ -1,4 +1,5 @@
-"""Several ranks learn what one process learns, lose nothing when one of them is lost, and only the first one writes."""
+"""Distributed training: several ranks train the same model as one process, a lost rank costs no progress, and only
+rank 0 writes."""
 
 import gc
 import json
@@ -11,7 +12,6 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -36,33 +36,36 @@ from saccade.training.heartbeat import Heartbeat
 from saccade.training.job import check_same_data, prepare
 from saccade.training.loop import train
 from saccade.training.progress import Silent
+from training.helpers import Contents, Recorder
 
-Outcome = Callable[[Path], dict[str, Any]]
-
-SAME = [  # nothing random, several batches an update, and some of a single row, of which one of two ranks has nothing
+# No dropout, and several batches per update. Some batches have a single row, so one of two ranks is idle.
+DETERMINISTIC = [
     "model.dropout={attention=0, residual=0, feed_forward=0, embedding=0}",
     "train.batch_tokens=24",
     "train.update_tokens=60",
     "train.average=0",
 ]
-HARD = ["model.decoder.block.cross.normalizer=hard"]  # draws, and remembers a mean from batch to batch
+# Hard attention samples, and keeps a running mean.
+HARD = ["model.decoder.block.cross.normalizer=hard"]
 
 
-def flags(sets: list[str]) -> list[str]:
-    return [word for each in sets for word in ("--set", each)]
+def set_flags(assignments: list[str]) -> list[str]:
+    return [word for assignment in assignments for word in ("--set", assignment)]
 
 
-def started(recipe: Path, run: Path, *options: str, restarts: int = 0, silence: float = 15) -> subprocess.Popen[str]:
-    """Two ranks, as a user starts them. `--` because torchrun would take `--run` for an option of its own."""
+def start_two_ranks(
+    recipe: Path, run: Path, *options: str, restarts: int = 0, heartbeat_timeout: float = 15
+) -> subprocess.Popen[str]:
+    """Start two ranks as a user does. `--` is needed because torchrun would take `--run` for its own option."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     saccade = ["-m", "--", "saccade", "train", str(recipe), "--run", str(run), *options]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "SACCADE_HEARTBEAT_TIMEOUT": str(silence)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "SACCADE_HEARTBEAT_TIMEOUT": str(heartbeat_timeout)}
     command = [*torchrun, "--max-restarts", str(restarts), *saccade]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
 
-def all_said(process: subprocess.Popen[str]) -> str:
-    """To the end; whoever has not come to one by then never will."""
+def stderr_at_end(process: subprocess.Popen[str]) -> str:
+    """Wait for the end of a process; kill it if it does not come."""
     try:
         return process.communicate(timeout=300)[1]
     except subprocess.TimeoutExpired:
@@ -70,12 +73,12 @@ def all_said(process: subprocess.Popen[str]) -> str:
         raise
 
 
-def together(recipe: Path, run: Path, *options: str) -> str:
-    """Two ranks to the end; what they said."""
-    process = started(recipe, run, *options)
-    said = all_said(process)
-    assert process.returncode == 0, said
-    return said
+def train_two_ranks(recipe: Path, run: Path, *options: str) -> str:
+    """Train with two ranks and return their stderr."""
+    process = start_two_ranks(recipe, run, *options)
+    stderr = stderr_at_end(process)
+    assert process.returncode == 0, stderr
+    return stderr
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
@@ -84,52 +87,53 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
-def lead_of(run: Path) -> int:
+def pid_of_rank_0(run: Path) -> int:
     return int((run / "lock").read_text())
 
 
-def metrics(run: Path) -> list[dict[str, Any]]:
+def all_records(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
 
 
-def check_same(run: Path, other: Path) -> None:
-    """The same curve and the same weights to 1e-5. A key's bias moves all scores of a query alike and changes nothing:
-    its gradient is the rounding error of zero, which Adam magnifies."""
-    for one, two in zip(metrics(run), metrics(other), strict=True):
-        assert one["step"] == two["step"]
+def check_same_result(run: Path, other: Path) -> None:
+    """Compare curves and weights to 1e-5. The key biases are left out: softmax cancels them, so their gradient is only
+    the rounding error of zero, which Adam magnifies."""
+    for ours, theirs in zip(all_records(run), all_records(other), strict=True):
+        assert ours["step"] == theirs["step"]
         for name in ("loss", "gradient_norm"):
-            assert one.get(name) == pytest.approx(two.get(name), abs=1e-5)
-        assert one.get("validation", {}).get("loss") == pytest.approx(two.get("validation", {}).get("loss"), abs=1e-5)
-    one, two = (load_file(RunFolder(each).checkpoints.at(24) / "weights.safetensors") for each in (run, other))
-    assert one.keys() == two.keys()
-    for name in one:
+            assert ours.get(name) == pytest.approx(theirs.get(name), abs=1e-5)
+        validation_loss = theirs.get("validation", {}).get("loss")
+        assert ours.get("validation", {}).get("loss") == pytest.approx(validation_loss, abs=1e-5)
+    ours, theirs = (load_file(RunFolder(path).checkpoints.at(24) / "weights.safetensors") for path in (run, other))
+    assert ours.keys() == theirs.keys()
+    for name in ours:
         if not name.endswith("key.bias"):
-            torch.testing.assert_close(one[name], two[name], atol=1e-5, rtol=1e-4, msg=name)
+            torch.testing.assert_close(ours[name], theirs[name], atol=1e-5, rtol=1e-4, msg=name)
 
 
 @pytest.fixture(scope="module")
 def recipe(recipe_file: Path) -> Recipe:
-    return read_recipe(str(recipe_file), SAME).config
+    return read_recipe(str(recipe_file), DETERMINISTIC).config
 
 
 @pytest.fixture(scope="module")
-def alone(recipe: Recipe, folder: Path) -> Path:
-    run = folder / "alone"
+def single_process_run(recipe: Recipe, folder: Path) -> Path:
+    run = folder / "single-process"
     train(recipe, run, Silent())
     return run
 
 
 @pytest.fixture(scope="module")
-def copied(recipe_file: Path, folder: Path) -> Path:
-    run = folder / "replicated"
-    together(recipe_file, run, *flags(SAME))
+def two_ranks_run(recipe_file: Path, folder: Path) -> Path:
+    run = folder / "two-ranks"
+    train_two_ranks(recipe_file, run, *set_flags(DETERMINISTIC))
     return run
 
 
 # ── the same as one process ───────────────────────────────────────────────────────────────────────
 
 
-def test_some_ranks_are_idle_now_and_then_in_what_follows(recipe: Recipe, tmp_path: Path):
+def test_recipe_leaves_a_rank_idle_in_some_batches(recipe: Recipe, tmp_path: Path):
     corpus = prepare(recipe, RunFolder(tmp_path / "none"), Silent()).train.corpus
     plan = updates(
         corpus, recipe.train.batch_tokens, recipe.train.update_tokens, recipe.seed, SamplerState(), Shard(0, 2)
@@ -137,192 +141,185 @@ def test_some_ranks_are_idle_now_and_then_in_what_follows(recipe: Recipe, tmp_pa
     assert any(batch.idle for _ in range(24) for batch in next(plan)[0])
 
 
-def test_two_ranks_learn_what_one_process_learns(alone: Path, copied: Path):
-    check_same(alone, copied)
+def test_two_ranks_train_the_same_model_as_one_process(single_process_run: Path, two_ranks_run: Path):
+    check_same_result(single_process_run, two_ranks_run)
 
 
-def test_only_one_rank_writes(alone: Path, copied: Path):
-    steps = [(record["step"], "validation" in record) for record in metrics(copied)]
-    assert steps == [(record["step"], "validation" in record) for record in metrics(alone)]
+def test_only_rank_0_writes(single_process_run: Path, two_ranks_run: Path):
+    steps = [(record["step"], "validation" in record) for record in all_records(two_ranks_run)]
+    assert steps == [(record["step"], "validation" in record) for record in all_records(single_process_run)]
     assert len(set(steps)) == len(steps)
-    assert {path.name for path in copied.iterdir()} == {path.name for path in alone.iterdir()} | {"report.html"}
+    single_process_files = {path.name for path in single_process_run.iterdir()}
+    assert {path.name for path in two_ranks_run.iterdir()} == single_process_files | {"report.html"}
 
 
 @pytest.mark.slow
-def test_two_ranks_with_a_shard_each_learn_what_one_process_learns(recipe_file: Path, alone: Path, tmp_path: Path):
-    together(recipe_file, tmp_path / "run", *flags([*SAME, "train.ranks=sharded"]))
-    check_same(alone, tmp_path / "run")
-    at = Path("checkpoints") / "step-0000024" / "training.safetensors"
-    one, two = load_file(alone / at), load_file(tmp_path / "run" / at)
-    assert two.keys() - one.keys() == {"random/1"}
-    assert {name: one[name].shape for name in one} == {name: two[name].shape for name in one}
-
-
-# ── going on with another number of ranks ─────────────────────────────────────────────────────────
-
-
-class Heard(Silent):
-    """What was said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-
-def shortened(run: Path, into: Path) -> Path:
-    """A copy of a run without its last checkpoint."""
-    shutil.copytree(run, into)
-    shutil.rmtree(into / "checkpoints" / "step-0000024")
-    return into
-
-
-def test_one_process_goes_on_where_two_ranks_stopped_and_says_that_bits_may_differ(
-    recipe: Recipe, copied: Path, alone: Path, tmp_path: Path
+def test_two_sharded_ranks_train_the_same_model_as_one_process(
+    recipe_file: Path, single_process_run: Path, tmp_path: Path
 ):
-    run, heard = shortened(copied, tmp_path / "run"), Heard()
-    train(recipe, run, heard)
-    assert "going on from step 18" in heard.said
-    assert "warning: not bit-exact: ranks was 2, is 1" in heard.said
-    check_same(alone, run)
+    train_two_ranks(recipe_file, tmp_path / "run", *set_flags([*DETERMINISTIC, "train.ranks=sharded"]))
+    check_same_result(single_process_run, tmp_path / "run")
+    file = Path("checkpoints") / "step-0000024" / "training.safetensors"
+    single, sharded = load_file(single_process_run / file), load_file(tmp_path / "run" / file)
+    assert sharded.keys() - single.keys() == {"random/1"}
+    assert {name: single[name].shape for name in single} == {name: sharded[name].shape for name in single}
 
 
-def test_an_old_checkpoint_was_made_by_one_rank(recipe: Recipe, alone: Path, tmp_path: Path):
-    run, heard = shortened(alone, tmp_path / "run"), Heard()
+# ── resuming with another number of ranks ─────────────────────────────────────────────────────────
+
+
+def copy_without_last_checkpoint(run: Path, copy: Path) -> Path:
+    shutil.copytree(run, copy)
+    shutil.rmtree(copy / "checkpoints" / "step-0000024")
+    return copy
+
+
+def test_one_process_resumes_a_run_of_two_ranks_and_warns(
+    recipe: Recipe, two_ranks_run: Path, single_process_run: Path, tmp_path: Path
+):
+    run, report = copy_without_last_checkpoint(two_ranks_run, tmp_path / "run"), Recorder()
+    train(recipe, run, report)
+    assert "resuming from step 18" in report.messages
+    assert "warning: the result will not be bit-exact: ranks was 2, is 1" in report.messages
+    check_same_result(single_process_run, run)
+
+
+def test_checkpoint_without_a_number_of_ranks_counts_as_one_rank(
+    recipe: Recipe, single_process_run: Path, tmp_path: Path
+):
+    run, report = copy_without_last_checkpoint(single_process_run, tmp_path / "run"), Recorder()
     manifest = run / "checkpoints" / "step-0000018" / "manifest.json"
     facts = json.loads(manifest.read_bytes())
     del facts["ranks"]
     manifest.write_text(json.dumps(facts))
-    train(recipe, run, heard)
-    assert not [text for text in heard.said if "bit-exact" in text]
+    train(recipe, run, report)
+    assert not [text for text in report.messages if "bit-exact" in text]
 
 
 @pytest.mark.slow
-def test_two_ranks_with_a_shard_each_go_on_where_one_process_stopped(recipe_file: Path, alone: Path, tmp_path: Path):
-    run = shortened(alone, tmp_path / "run")
-    said = together(recipe_file, run, *flags([*SAME, "train.ranks=sharded"]), "--allow-change")
-    assert "going on from step 18" in said
-    assert "warning: not bit-exact: ranks was 1, is 2" in said
-    check_same(alone, run)
+def test_two_sharded_ranks_resume_a_run_of_one_process(recipe_file: Path, single_process_run: Path, tmp_path: Path):
+    run = copy_without_last_checkpoint(single_process_run, tmp_path / "run")
+    stderr = train_two_ranks(recipe_file, run, *set_flags([*DETERMINISTIC, "train.ranks=sharded"]), "--allow-change")
+    assert "resuming from step 18" in stderr
+    assert "warning: the result will not be bit-exact: ranks was 1, is 2" in stderr
+    check_same_result(single_process_run, run)
 
 
-# ── what can happen to a rank ─────────────────────────────────────────────────────────────────────
+# ── failing and interrupted ranks ─────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.slow
-def test_a_killed_rank_ends_the_job_and_a_restart_ends_with_the_same_bits(
-    recipe_file: Path, tmp_path: Path, outcome: Outcome
-):
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    together(recipe_file, whole, *flags(HARD))
-    process = started(recipe_file, run, *flags(HARD), restarts=1)
+def test_restart_after_a_killed_rank_is_bit_exact(recipe_file: Path, tmp_path: Path, contents: Contents):
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    train_two_ranks(recipe_file, undisturbed, *set_flags(HARD))
+    process = start_two_ranks(recipe_file, run, *set_flags(HARD), restarts=1)
     wait_for(run / "latest", process)
-    os.kill(lead_of(run), signal.SIGKILL)
-    said = all_said(process)
-    assert process.returncode == 0, said
-    assert re.search("^saccade: rank 1: another rank is gone", said, re.MULTILINE), said
-    assert re.search("^going on from step", said, re.MULTILINE), said
-    assert "bit-exact" not in said
-    assert outcome(run) == outcome(whole)
+    os.kill(pid_of_rank_0(run), signal.SIGKILL)
+    stderr = stderr_at_end(process)
+    assert process.returncode == 0, stderr
+    assert re.search("^saccade: rank 1: another rank ended", stderr, re.MULTILINE), stderr
+    assert re.search("^resuming from step", stderr, re.MULTILINE), stderr
+    assert "bit-exact" not in stderr
+    assert contents(run) == contents(undisturbed)
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_stopped_ends_the_job(recipe_file: Path, tmp_path: Path):
-    process = started(recipe_file, tmp_path / "run", *flags(["train.updates=1000000"]), silence=2)
+def test_suspended_rank_ends_the_job(recipe_file: Path, tmp_path: Path):
+    process = start_two_ranks(recipe_file, tmp_path / "run", *set_flags(["train.updates=1000000"]), heartbeat_timeout=2)
     wait_for(tmp_path / "run" / "latest", process)
-    lead = lead_of(tmp_path / "run")
-    os.kill(lead, signal.SIGSTOP)
+    rank_0 = pid_of_rank_0(tmp_path / "run")
+    os.kill(rank_0, signal.SIGSTOP)
     assert process.stderr is not None
-    silent = "saccade: rank 1: rank 0 has been silent for 2 seconds"
-    assert any(line.startswith(silent) for line in process.stderr)
-    os.kill(lead, signal.SIGKILL)  # as torchrun does half a minute later
-    all_said(process)
+    message = "saccade: rank 1: rank 0 sent no heartbeat for 2 seconds"
+    assert any(line.startswith(message) for line in process.stderr)
+    os.kill(rank_0, signal.SIGKILL)  # as torchrun does half a minute later
+    stderr_at_end(process)
     assert process.returncode != 0
 
 
 @pytest.mark.slow
-def test_ranks_stop_together_when_torchrun_is_told_to(recipe_file: Path, tmp_path: Path):
+def test_sigterm_to_torchrun_stops_all_ranks_at_the_same_step(recipe_file: Path, tmp_path: Path):
     run = tmp_path / "run"
-    process = started(recipe_file, run, *flags(["train.updates=1000000"]))
+    process = start_two_ranks(recipe_file, run, *set_flags(["train.updates=1000000"]))
     wait_for(run / "latest", process)
     process.send_signal(signal.SIGTERM)
-    said = all_said(process)
-    step = re.search(r"Saved step ([\d,]+)\. Continue with: the same torchrun command", said)
-    assert step, said
+    stderr = stderr_at_end(process)
+    step = re.search(r"Saved step ([\d,]+)\. Continue with: the same torchrun command", stderr)
+    assert step, stderr
     assert (run / "latest").read_text() == f"step-{int(step[1].replace(',', '')):07d}\n"
 
 
 @pytest.fixture
-def of_two(monkeypatch: pytest.MonkeyPatch) -> None:
+def rank_1_of_2(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "1", "WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
 
 
-def test_a_dry_run_looks_at_one_process(recipe_file: Path, of_two: None, capsys: pytest.CaptureFixture[str]):
+def test_dry_run_is_refused_under_torchrun(recipe_file: Path, rank_1_of_2: None, capsys: pytest.CaptureFixture[str]):
     assert main(["train", str(recipe_file), "--dry-run"]) == 2
     assert "--dry-run: looks at one process; run it without torchrun" in capsys.readouterr().err
 
 
 class Follower(ranks.SingleProcess):
-    """A rank whose lead says one thing."""
+    """A rank for which rank 0 broadcasts a given value."""
 
-    def __init__(self, said: Any):
-        self.said = said
+    def __init__(self, value: Any):
+        self.value = value
 
     def broadcast(self, value: Any) -> Any:
-        return self.said
+        return self.value
 
 
-def test_other_text_than_the_leads_is_refused():
+def test_file_that_differs_from_that_of_rank_0_is_refused():
     check_same_data({"data.train.src": "ab"}, Follower({"data.train.src": "ab"}))
-    with pytest.raises(DataError, match=r"data\.train\.src: is not the text that rank 0 reads"):
+    with pytest.raises(DataError, match=r"data\.train\.src: differs from the file of rank 0"):
         check_same_data({"data.train.src": "ab"}, Follower({"data.train.src": "cd"}))
 
 
-def test_errors_name_the_rank():
-    with pytest.raises(DataError, match=r"^rank 3: no text"), ranks._errors_of(3):
+def test_errors_name_the_rank_unless_it_is_rank_0():
+    with pytest.raises(DataError, match=r"^rank 3: no text"), ranks._rank_errors(3):
         raise DataError("no text")
-    with pytest.raises(DataError, match=r"^no text"), ranks._errors_of(0):
+    with pytest.raises(DataError, match=r"^no text"), ranks._rank_errors(0):
         raise DataError("no text")
-    with pytest.raises(RunError, match=r"^rank 3: another rank is gone"), ranks._errors_of(3):
+    with pytest.raises(RunError, match=r"^rank 3: another rank ended"), ranks._rank_errors(3):
         raise RuntimeError("[third_party/gloo/transport/tcp/pair.cc:547] Connection closed by peer")
-    with pytest.raises(RuntimeError, match="shapes"), ranks._errors_of(3):
+    with pytest.raises(RuntimeError, match="shapes"), ranks._rank_errors(3):
         raise RuntimeError("shapes do not fit")
 
 
-# ── how ranks find and watch each other ───────────────────────────────────────────────────────────
+# ── process group and heartbeat ───────────────────────────────────────────────────────────────────
 
 
-def names(store: HashStore, count: int) -> list[str]:
-    found: dict[int, str] = {}
+def agreed_names(store: HashStore, count: int) -> list[str]:
+    """The name of the process group that each rank gets."""
+    names: dict[int, str] = {}
 
     def join(rank: int) -> None:
-        found[rank] = ranks._round(store, rank, count)
+        names[rank] = ranks._agree_on_name(store, rank, count)
 
     threads = [threading.Thread(target=join, args=(rank,)) for rank in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return [found[rank] for rank in range(count)]
+    return [names[rank] for rank in range(count)]
 
 
-def test_ranks_agree_on_a_name_that_is_new_after_each_start():
+def test_ranks_agree_on_a_new_name_at_each_start():
     store = HashStore()
-    first, second = names(store, 3), names(store, 3)
+    first, second = agreed_names(store, 3), agreed_names(store, 3)
     assert len(set(first)) == len(set(second)) == 1
     assert first != second
 
 
-def test_a_rank_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch):
+def test_ranks_that_do_not_start_are_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ranks, "JOIN_TIMEOUT", timedelta(0))
-    with pytest.raises(RunError, match="rank 1, 2 did not come within"):
-        ranks._round(HashStore(), 0, 3)
+    with pytest.raises(RunError, match="rank 1, 2 did not start within"):
+        ranks._agree_on_name(HashStore(), 0, 3)
 
 
-def test_the_last_to_let_go_of_a_group_is_not_the_models_wrapper(monkeypatch: pytest.MonkeyPatch):
-    """It would wait for gloo's threads and keep Python's lock from them."""
+def test_process_group_outlives_the_ddp_wrapper(monkeypatch: pytest.MonkeyPatch):
+    """Otherwise the wrapper's destructor waits for gloo's threads while it holds the GIL: a deadlock."""
     store = TCPStore("localhost", 0, 1, is_master=True)
     monkeypatch.setattr(ranks, "is_distributed", lambda: True)
     monkeypatch.setattr(ranks, "rendezvous", lambda *_, timeout: [(store, 0, 1)])
@@ -334,57 +331,55 @@ def test_the_last_to_let_go_of_a_group_is_not_the_models_wrapper(monkeypatch: py
     assert group() is not None
 
 
-def test_ranks_draw_apart():
+def test_ranks_have_different_random_seeds():
     assert len({ranks.rank_seed(seed, rank) for seed in (1, 2) for rank in range(4)}) == 8
     assert ranks.rank_seed(7, 0) == 7
 
 
 @pytest.fixture
-def ends(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set when a pulse would end the process."""
-    ended = threading.Event()
+def exited(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """An event that is set when a heartbeat exits the process."""
+    event = threading.Event()
     monkeypatch.setenv("SACCADE_HEARTBEAT_TIMEOUT", "0.5")
-    monkeypatch.setattr("os._exit", lambda code: ended.set())
-    return ended
+    monkeypatch.setattr("os._exit", lambda code: event.set())
+    return event
 
 
-def test_a_rank_that_lives_is_waited_for_and_a_silent_one_is_not(
-    ends: threading.Event, capsys: pytest.CaptureFixture[str]
-):
+def test_heartbeat_exits_only_if_a_rank_stops_sending(exited: threading.Event, capsys: pytest.CaptureFixture[str]):
     store = TCPStore("localhost", 0, is_master=True)
     with Heartbeat(store, "name", 0, 3), Heartbeat(store, "name", 1, 3):
         with Heartbeat(store, "name", 2, 3):
-            assert not ends.wait(1.5)
-        assert ends.wait(10)
-    assert "saccade: rank 0: rank 2 has been silent for 0.5 seconds" in capsys.readouterr().err
+            assert not exited.wait(1.5)
+        assert exited.wait(10)
+    assert "saccade: rank 0: rank 2 sent no heartbeat for 0.5 seconds" in capsys.readouterr().err
 
 
-# ── shares ────────────────────────────────────────────────────────────────────────────────────────
+# ── shards ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=40), st.integers(1, 9))
-def test_shares_are_the_whole_batch_in_parts_of_about_equal_length(lengths: list[tuple[int, int]], count: int):
+def test_shards_partition_a_batch_into_parts_of_about_equal_length(lengths: list[tuple[int, int]], count: int):
     corpus = Corpus([[5] * source for source, _ in lengths], [[6] * target for _, target in lengths])
     rows = np.arange(len(corpus))[::-1]
-    shares = [Shard(rank, count).of(corpus, rows) for rank in range(count)]
-    assert np.concatenate(shares).tolist() == rows.tolist()
-    tokens = [int(corpus.lengths[share].sum()) for share in shares]
+    shards = [Shard(rank, count).of(corpus, rows) for rank in range(count)]
+    assert np.concatenate(shards).tolist() == rows.tolist()
+    tokens = [int(corpus.lengths[shard].sum()) for shard in shards]
     assert max(tokens) <= corpus.lengths.sum() / count + corpus.lengths.max()
     assert min(tokens) >= corpus.lengths.sum() / count - corpus.lengths.max()
 
 
 @given(st.integers(1, 5), st.integers(0, 60), st.integers(0, 3))
-def test_updates_have_the_same_rows_and_tokens_however_they_are_shared(count: int, gather: int, seed: int):
-    dice = np.random.default_rng(seed)
-    sources, targets = ([[7] * n for n in dice.integers(1, 12, 30)] for _ in range(2))
+def test_updates_have_the_same_rows_and_tokens_for_any_number_of_ranks(count: int, update_tokens: int, seed: int):
+    generator = np.random.default_rng(seed)
+    sources, targets = ([[7] * n for n in generator.integers(1, 12, 30)] for _ in range(2))
     corpus = Corpus(sources, targets)
-    whole = updates(corpus, 40, gather, seed, SamplerState())
-    plans = [updates(corpus, 40, gather, seed, SamplerState(), Shard(rank, count)) for rank in range(count)]
+    whole = updates(corpus, 40, update_tokens, seed, SamplerState())
+    plans = [updates(corpus, 40, update_tokens, seed, SamplerState(), Shard(rank, count)) for rank in range(count)]
     for _ in range(5):
         batches, position = next(whole)
-        taken = [next(plan) for plan in plans]
-        assert {after for _, after in taken} == {position}
-        for batch, parts in zip(batches, zip(*(part for part, _ in taken), strict=True), strict=True):
-            working = [part for part in parts if not part.idle]
-            assert batch.rows == tuple(row for part in working for row in part.rows)
-            assert batch.target_tokens == sum(part.target_tokens for part in working)
+        shares = [next(plan) for plan in plans]
+        assert {after for _, after in shares} == {position}
+        for batch, parts in zip(batches, zip(*(part for part, _ in shares), strict=True), strict=True):
+            busy = [part for part in parts if not part.idle]
+            assert batch.rows == tuple(row for part in busy for row in part.rows)
+            assert batch.target_tokens == sum(part.target_tokens for part in busy)

@@ -1,4 +1,4 @@
-"""Shares of a batch on threads of their own give the gradients of the whole, and the same bits each time."""
+"""Threaded replicas compute the gradients of the whole batch, with the same bits each time."""
 
 import threading
 import time
@@ -30,24 +30,24 @@ V, DIM = 100, 16
 BLOCK = {"self": {"heads": 2}, "cross": {"heads": 2}, "feed_forward": {"inner": 24}}
 STACKED = {"dim": DIM, "block": BLOCK, "encoder": {"depth": 2}, "decoder": {"depth": 2}}
 RECURRENT = {"dim": DIM, "encoder": {"kind": "recurrent"}, "decoder": {"kind": "recurrent"}}
-STILL = {"dropout": {"residual": 0.0, "embedding": 0.0}}
-LIVELY = {"dropout": {"residual": 0.4, "embedding": 0.4, "attention": 0.2, "feed_forward": 0.2}}
+NO_DROPOUT = {"dropout": {"residual": 0.0, "embedding": 0.0}}
+DROPOUT = {"dropout": {"residual": 0.4, "embedding": 0.4, "attention": 0.2, "feed_forward": 0.2}}
 
 
-@pytest.fixture(autouse=True, params=["in turn", "apart", "each once"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test three times: with several shares a thread, whose gradients are added in turn or kept apart, and with
-    one."""
+@pytest.fixture(autouse=True, params=["in order", "separate", "one shard each"])
+def accumulation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run every test three times: with several shards per thread, whose gradients are added in order or kept separate,
+    and with one shard per thread."""
     monkeypatch.setattr(threads, "MIN_SHARD_TOKENS", 8)
-    monkeypatch.setattr(threads, "MAX_LAYER_ACTIVATIONS", 10_000 * DIM if request.param == "each once" else 0)
-    monkeypatch.setattr(threads, "MAX_SEPARATE_GRADIENTS", 0 if request.param == "in turn" else 2**30)
+    monkeypatch.setattr(threads, "MAX_LAYER_ACTIVATIONS", 10_000 * DIM if request.param == "one shard each" else 0)
+    monkeypatch.setattr(threads, "MAX_SEPARATE_GRADIENTS", 0 if request.param == "in order" else 2**30)
     return request.param
 
 
-def model_of(tree: dict[str, Any], writes: bool = True) -> Model:
+def model_of(tree: dict[str, Any], has_decoder: bool = True) -> Model:
     config = resolve(ModelConfig, [python_layer(tree)], spread_block).config
     torch.manual_seed(0)
-    return perturbed(assemble(config, V, V, has_decoder=writes), by=0.1).train()
+    return perturbed(assemble(config, V, V, has_decoder=has_decoder), by=0.1).train()
 
 
 def batch_of(rows: int = 23) -> Batch:
@@ -55,85 +55,86 @@ def batch_of(rows: int = 23) -> Batch:
     return corpus.batch(range(rows))
 
 
-def learned(learner: Any, batch: Batch) -> tuple[Any, dict[str, Tensor]]:
-    learner.model.zero_grad(set_to_none=True)
-    loss = learner.backward(batch, last=True)
-    return loss, {name: p.grad.clone() for name, p in learner.model.named_parameters() if p.grad is not None}
+def loss_and_gradients(strategy: Any, batch: Batch) -> tuple[Any, dict[str, Tensor]]:
+    strategy.model.zero_grad(set_to_none=True)
+    loss = strategy.backward(batch, last=True)
+    return loss, {name: p.grad.clone() for name, p in strategy.model.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("tree", [STACKED, RECURRENT], ids=["stacked", "recurrent"])
 @pytest.mark.parametrize("count", [2, 3])
-def test_shares_have_the_gradients_of_the_whole(tree: dict[str, Any], count: int) -> None:
-    model, task, batch = model_of(tree | STILL), Translation(), batch_of()
-    whole, expected = learned(SingleReplica(model, task), batch)
-    loss, found = learned(ThreadedReplicas(model, task, count, DIM), batch)
-    assert loss.count == whole.count
-    assert loss.logged.keys() == whole.logged.keys()
-    assert loss.logged["cost"] == pytest.approx(whole.logged["cost"], rel=1e-5)
-    assert float(loss.total) == pytest.approx(float(whole.total.detach()), rel=1e-5)
-    assert found.keys() == expected.keys()
-    for name, gradient in found.items():
+def test_shards_sum_to_the_gradients_of_the_whole_batch(tree: dict[str, Any], count: int) -> None:
+    model, task, batch = model_of(tree | NO_DROPOUT), Translation(), batch_of()
+    whole_loss, expected = loss_and_gradients(SingleReplica(model, task), batch)
+    loss, gradients = loss_and_gradients(ThreadedReplicas(model, task, count, DIM), batch)
+    assert loss.count == whole_loss.count
+    assert loss.logged.keys() == whole_loss.logged.keys()
+    assert loss.logged["cost"] == pytest.approx(whole_loss.logged["cost"], rel=1e-5)
+    assert float(loss.total) == pytest.approx(float(whole_loss.total.detach()), rel=1e-5)
+    assert gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def test_gradients_are_added_to_those_of_the_batch_before() -> None:
-    model, task = model_of(STACKED | STILL), Translation()
-    learner = ThreadedReplicas(model, task, 2, DIM)
-    _, once = learned(learner, batch_of())
-    learner.backward(batch_of(), last=True)
+def test_gradients_accumulate_over_batches() -> None:
+    model, task = model_of(STACKED | NO_DROPOUT), Translation()
+    replicas = ThreadedReplicas(model, task, 2, DIM)
+    _, single = loss_and_gradients(replicas, batch_of())
+    replicas.backward(batch_of(), last=True)
     for name, p in model.named_parameters():
-        torch.testing.assert_close(p.grad, 2 * once[name])
+        torch.testing.assert_close(p.grad, 2 * single[name])
 
 
-def test_the_same_draws_give_the_same_bits_and_others_do_not() -> None:
-    learner, batch = ThreadedReplicas(model_of(STACKED | LIVELY), Translation(), 2, DIM), batch_of()
+def test_gradients_depend_only_on_the_random_seed() -> None:
+    replicas, batch = ThreadedReplicas(model_of(STACKED | DROPOUT), Translation(), 2, DIM), batch_of()
 
-    def after(seed: int) -> dict[str, Tensor]:
+    def gradients(seed: int) -> dict[str, Tensor]:
         torch.manual_seed(seed)
-        return learned(learner, batch)[1]
+        return loss_and_gradients(replicas, batch)[1]
 
-    first, again, other = after(5), after(5), after(6)
+    first, again, other = gradients(5), gradients(5), gradients(6)
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_doubles_draw_apart_from_each_other(way: str) -> None:
-    """Rows that are alike come out unlike, whichever thread had them."""
-    model = model_of(STACKED | LIVELY)
+def test_replicas_have_different_dropout_masks(accumulation: str) -> None:
+    """Equal rows get different losses, whichever thread computes them."""
+    model = model_of(STACKED | DROPOUT)
     row = [[5, 6, 7, 8]] * 16
     batch = Corpus(row, row).batch(range(16))
-    heard: list[float] = []
+    losses: list[float] = []
 
-    class Listening(Translation):
+    class RecordingTranslation(Translation):
         def loss(self, model: Model, batch: Batch) -> Any:
             loss = super().loss(model, batch)
-            heard.append(float(loss.total.detach()))
+            losses.append(float(loss.total.detach()))
             return loss
 
-    ThreadedReplicas(model, Listening(), 2, DIM).backward(batch, last=True)
-    assert len(heard) == 2 if way == "each once" else len(heard) > 2
-    assert len(set(heard)) == len(heard)
+    ThreadedReplicas(model, RecordingTranslation(), 2, DIM).backward(batch, last=True)
+    assert len(losses) == 2 if accumulation == "one shard each" else len(losses) > 2
+    assert len(set(losses)) == len(losses)
 
 
-def test_labels_are_shared_out_too() -> None:
-    model, task = model_of(STACKED | STILL | {"head": "linear", "shared_embeddings": False}, writes=False), Tagging()
+def test_labeled_batches_are_split_into_shards() -> None:
+    tree = STACKED | NO_DROPOUT | {"head": "linear", "shared_embeddings": False}
+    model, task = model_of(tree, has_decoder=False), Tagging()
     ids = torch.randint(4, V, (9, 7))
     keep = torch.arange(7) < torch.randint(2, 8, (9,))[:, None]
     batch = Batch(tuple(range(9)), Padded(ids, keep), None, Padded(torch.randint(0, V, (9, 7)), keep))
-    whole, expected = learned(SingleReplica(model, task), batch)
-    loss, found = learned(ThreadedReplicas(model, task, 2, DIM), batch)
-    assert loss.count == whole.count
-    for name, gradient in found.items():
+    whole_loss, expected = loss_and_gradients(SingleReplica(model, task), batch)
+    loss, gradients = loss_and_gradients(ThreadedReplicas(model, task, 2, DIM), batch)
+    assert loss.count == whole_loss.count
+    for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4)
 
 
-def test_what_a_pass_leaves_for_the_next_cannot_be_shared() -> None:
+def test_models_with_running_buffers_are_not_threaded() -> None:
     hard = BLOCK | {"cross": {"heads": 2, "normalizer": "hard"}}
     assert can_thread(model_of(STACKED))
     assert not can_thread(model_of(STACKED | {"block": hard}))
 
 
-def test_a_cut_keeps_every_row_and_trims_what_is_padding() -> None:
+def test_split_keeps_every_row_and_trims_padding() -> None:
     batch = batch_of(40)
     parts = batch.split(4)
     assert tuple(row for part in parts for row in part.rows) == batch.rows
@@ -141,62 +142,62 @@ def test_a_cut_keeps_every_row_and_trims_what_is_padding() -> None:
     assert sum(part.padded_tokens for part in parts) < batch.padded_tokens
     for part in parts:
         assert part.inputs is not None
-        at = part.rows[0]
+        first = part.rows[0]
         for ours, theirs in ((part.source, batch.source), (part.inputs, batch.inputs), (part.outputs, batch.outputs)):
             assert theirs is not None
             width = ours.values.shape[1]
-            assert torch.equal(ours.values, theirs.values[at : at + len(part.rows), :width])
+            assert torch.equal(ours.values, theirs.values[first : first + len(part.rows), :width])
             assert ours.keep is None or bool(ours.keep.any(0).all())
         assert int((part.outputs.values == END).sum()) >= len(part.rows)
 
 
-def test_no_more_parts_than_rows() -> None:
+def test_split_gives_at_most_one_part_per_row() -> None:
     assert [len(part.rows) for part in batch_of(3).split(7)] == [1, 1, 1]
 
 
-def test_a_row_that_cannot_be_shared_goes_to_one_thread() -> None:
-    model, task = model_of(STACKED | STILL), Translation()
+def test_batch_of_one_row_is_computed_by_one_thread() -> None:
+    model, task = model_of(STACKED | NO_DROPOUT), Translation()
     long = [*range(4, 90)]
     batch = Corpus([long], [long]).batch([0])
-    _, expected = learned(SingleReplica(model, task), batch)
-    _, found = learned(ThreadedReplicas(model, task, 3, DIM), batch)
-    for name, gradient in found.items():
+    _, expected = loss_and_gradients(SingleReplica(model, task), batch)
+    _, gradients = loss_and_gradients(ThreadedReplicas(model, task, 3, DIM), batch)
+    for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4)
 
 
-def test_what_takes_no_part_has_no_gradient() -> None:
-    """As on one thread: a gradient of zero would still let the optimizer move it."""
-    model = model_of(STACKED | STILL)
+def test_unused_parameter_has_no_gradient() -> None:
+    """As without threads. With a gradient of zero, the optimizer would still change it (weight decay, momentum)."""
+    model = model_of(STACKED | NO_DROPOUT)
     model.register_parameter("idle", torch.nn.Parameter(torch.ones(3)))
-    _, found = learned(ThreadedReplicas(model, Translation(), 2, DIM), batch_of())
-    assert "idle" not in found
-    assert found
+    _, gradients = loss_and_gradients(ThreadedReplicas(model, Translation(), 2, DIM), batch_of())
+    assert "idle" not in gradients
+    assert gradients
 
 
-def test_a_thread_that_fails_lets_none_wait() -> None:
+def test_error_in_one_thread_does_not_block_the_others() -> None:
     working = threading.Event()
 
     class Failing(Translation):
         def loss(self, model: Model, batch: Batch) -> Any:
             if batch.rows[0] == 0:
                 working.wait(10)
-                raise FloatingPointError("the first share")
+                raise FloatingPointError("the first shard")
             working.set()
             time.sleep(0.2)
             return super().loss(model, batch)
 
-    learner = ThreadedReplicas(model_of(STACKED | STILL), Failing(), 2, DIM)
-    with pytest.raises(FloatingPointError, match="the first share"):
-        learner.backward(batch_of(), last=True)
-    learner.task, rest = Translation(), batch_of()
-    whole = learned(SingleReplica(learner.model, Translation()), rest)[1]
-    for name, gradient in learned(learner, rest)[1].items():
-        torch.testing.assert_close(gradient, whole[name], rtol=1e-4, atol=1e-4)
+    replicas = ThreadedReplicas(model_of(STACKED | NO_DROPOUT), Failing(), 2, DIM)
+    with pytest.raises(FloatingPointError, match="the first shard"):
+        replicas.backward(batch_of(), last=True)
+    replicas.task, batch = Translation(), batch_of()
+    expected = loss_and_gradients(SingleReplica(replicas.model, Translation()), batch)[1]
+    for name, gradient in loss_and_gradients(replicas, batch)[1].items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("library", ["torch", "oneDNN"])
-def test_a_training_on_two_threads_goes_on_with_the_same_bits(
-    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, library: str
+def test_resume_on_two_threads_is_bit_exact(
+    recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accumulation: str, library: str
 ) -> None:
     if library == "oneDNN" and not torch.backends.mkldnn.is_available():
         pytest.skip("this torch has no oneDNN")
@@ -212,13 +213,13 @@ def test_a_training_on_two_threads_goes_on_with_the_same_bits(
         assert newest is not None
         return (newest / "weights.safetensors").read_bytes()
 
-    shared: list[int] = []
-    name = "_backward_in_order" if way == "in turn" else "_separate_gradients"
-    before = getattr(ThreadedReplicas, name)
-    monkeypatch.setattr(ThreadedReplicas, name, lambda *given: shared.append(1) or before(*given))
+    calls: list[int] = []
+    name = "_backward_in_order" if accumulation == "in order" else "_separate_gradients"
+    method = getattr(ThreadedReplicas, name)
+    monkeypatch.setattr(ThreadedReplicas, name, lambda *arguments: calls.append(1) or method(*arguments))
     torch.set_num_threads(2)
     try:
-        assert weights("stopped", 6, 12) == weights("at once", 12)
+        assert weights("resumed", 6, 12) == weights("at once", 12)
     finally:
         torch.set_num_threads(1)
-    assert len(shared) > 24, "two shares an update, or it was not shared"
+    assert len(calls) > 24, "the updates were not computed by two threads"

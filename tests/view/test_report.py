@@ -1,4 +1,4 @@
-"""A run's report: true to what the run stored, honest about what is missing, and inert whatever the sentences say."""
+"""The report of a run: stored and computed scores, missing values, charts, escaping, and the page in a browser."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from saccade.data.tokenizers import CharacterVocabulary
 from saccade.decode.search_engine import SearchEngine
 from saccade.errors import RunError
 from saccade.runs.folder import RunFolder
+from saccade.runs.history import read_history
+from saccade.tasks.evaluation import ROWS_SHOWN, Evaluation
+from saccade.tasks.translation import Translation
 from saccade.training.progress import Silent
 from saccade.view.charts import MAX_CURVE_POINTS, Curve, Scale, bar_chart, line_chart
-from saccade.view.findings import ROWS_SHOWN, Evaluation, evaluate_translations
-from saccade.runs.history import read_history
 from view.browser import BrowserPage
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\"><!-- &amp; 'q'"
@@ -35,14 +36,14 @@ WORDS = ["ant", "bee", "cat", "dog", "elk", "fox"]
 
 @pytest.fixture(scope="module", autouse=True)
 def at_full_speed() -> Iterator[None]:
-    """Shapes are checked elsewhere."""
+    """Disable jaxtyping; other tests check the shapes."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def write_pairs(folder: Path) -> None:
-    """Copying of words, with a hostile sentence among them."""
+    """Pairs of equal sentences; the first of each split contains markup."""
     random = np.random.default_rng(0)
     for split, rows in (("train", 60), ("dev", 6), ("test", 12)):
         lines = [" ".join(random.choice(WORDS, size=random.integers(1, 6))) for _ in range(rows - 1)]
@@ -63,7 +64,7 @@ def recipe(folder: Path, **changes: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A translator that has seen little, and its data beside it."""
+    """A translation run after a few updates, in the folder of its data."""
     folder = tmp_path_factory.mktemp("report")
     write_pairs(folder)
     return saccade.train(recipe(folder), folder / "run", report=Silent()).folder.path
@@ -71,35 +72,35 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
-    """A copy that a test may spoil."""
+    """A copy that a test may change."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
 def text_of(page: Path) -> str:
-    """What a reader sees, tags aside."""
+    """The text of the page, without tags."""
     body = page.read_text("utf-8").partition("<body")[2].partition('<script type="application/json"')[0]
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", body))
 
 
-# ── translators ──
+# ── translation ──
 
 
-def test_the_scores_are_those_of_evaluate(run: Path) -> None:
+def test_report_has_the_scores_of_evaluate(run: Path) -> None:
     page = draw_report(run, quick=False)
     assert page == run / "report.html"
-    figures = saccade.load(run).evaluate()
+    scores = saccade.load(run).evaluate()
     text = text_of(page)
     for key in ("bleu", "chrf", "bleu_lc_tok"):
-        low, high = figures["interval"][key]
-        assert f"{figures[key]:.2f} {low:.2f} to {high:.2f} {figures['signatures'][key]}" in text
+        low, high = scores["interval"][key]
+        assert f"{scores[key]:.2f} {low:.2f} to {high:.2f} {scores['signatures'][key]}" in text
     assert "On the 12 rows of the test data" in text
-    parameters = sum(each.numel() for each in saccade.load(run).model.parameters())
+    parameters = sum(parameter.numel() for parameter in saccade.load(run).model.parameters())
     assert f"{parameters:,} parameters" in text
     assert "8 of at most 8, epoch" in text
-    assert "Shown is the checkpoint of update 8, the best one (loss" in text
+    assert "The report shows the checkpoint of update 8, the best one (loss" in text
 
 
-def test_everything_the_run_stored_is_there(run: Path) -> None:
+def test_report_has_everything_the_run_stores(run: Path) -> None:
     page = draw_report(run, quick=True)
     text, source = text_of(page), page.read_text("utf-8")
     history = read_history(RunFolder(run))
@@ -108,9 +109,9 @@ def test_everything_the_run_stored_is_there(run: Path) -> None:
     for sample in history.validations[-1].samples:
         assert sample.source in json.dumps(embedded(source)["sentences"], ensure_ascii=False) or "<" in sample.source
     manifest = json.loads((run / "checkpoints" / "step-0000008" / "manifest.json").read_text())
-    for fact in (manifest["saccade"], manifest["torch"], manifest["threads"]):
-        assert str(fact) in text
-    assert "trained with this report drawn with" in text
+    for key in ("saccade", "torch", "threads"):
+        assert str(manifest[key]) in text
+    assert "training this report" in text
     assert "Python not stored" in text
     config = source.partition("<pre><code>")[2].partition("</code></pre>")[0]
     assert config.count("\n") == (run / "config.toml").read_text().count("\n")
@@ -122,62 +123,64 @@ def embedded(source: str) -> dict[str, Any]:
     return json.loads(source.partition('id="data">')[2].partition("</script>")[0])
 
 
-def test_a_second_report_does_not_decode_again(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_report_reuses_the_stored_evaluation(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = draw_report(run, quick=False).read_bytes()
     assert (run / "report.json").is_file()
 
-    def refuse(*_: object) -> None:
+    def fail(*_: object) -> None:
         raise RunError("decoded again")
 
-    monkeypatch.setattr(SearchEngine, "generate", refuse)
+    monkeypatch.setattr(SearchEngine, "generate", fail)
     assert draw_report(run, quick=False).read_bytes() == first
     assert draw_report(run, quick=True).read_bytes() == first
     assert "decoded again" in text_of(draw_report(run, checkpoint="step-4", quick=False))  # other weights
-    (run / "report.json").write_text('{"format": 1, "key": "x", "findings": {}}')
+    (run / "report.json").write_text('{"format": 2, "key": "x", "evaluation": {}}')
     assert "decoded again" in text_of(draw_report(run, quick=False))
 
 
-def test_other_data_or_another_search_is_judged_anew(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_data_or_another_search_invalidates_the_stored_evaluation(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     draw_report(run, quick=False)
     config = (run / "config.toml").read_text()
     (run / "config.toml").write_text(config.replace('kind = "greedy"', 'kind = "beam"\nsize = 2'))
-    assert "Not worked out here" in text_of(draw_report(run, quick=True))
+    assert "Not evaluated yet" in text_of(draw_report(run, quick=True))
     (run / "config.toml").write_text(config)
-    sums = json.loads((run / "data.json").read_text())
-    sums["sha256"]["data.test.src"] = "0" * 64
-    (run / "data.json").write_text(json.dumps(sums))
-    assert "Not worked out here" in text_of(draw_report(run, quick=True))
+    checksums = json.loads((run / "data.json").read_text())
+    checksums["sha256"]["data.test.src"] = "0" * 64
+    (run / "data.json").write_text(json.dumps(checksums))
+    assert "Not evaluated yet" in text_of(draw_report(run, quick=True))
 
 
-def test_quick_leaves_the_test_data_alone(run: Path) -> None:
+def test_quick_does_not_evaluate_on_the_test_data(run: Path) -> None:
     text = text_of(draw_report(run, quick=True))
     assert not (run / "report.json").exists()
-    assert "Not worked out here" in text
+    assert "Not evaluated yet" in text
     assert "On the development data, at the validation after update 8; without intervals." in text
 
 
-def test_without_test_data_the_development_data_judges(tmp_path: Path) -> None:
+def test_without_test_data_the_report_evaluates_on_the_development_data(tmp_path: Path) -> None:
     write_pairs(tmp_path)
     tree = recipe(tmp_path)
     del tree["data"]["test"]
     run = saccade.train(tree, tmp_path / "run", report=Silent()).folder.path
-    assert "On the 6 rows of the development data, because the recipe names no test data" in text_of(
+    assert "On the 6 rows of the development data, because the recipe has no test data" in text_of(
         draw_report(run, quick=False)
     )
 
 
-def test_test_data_that_is_gone_or_changed_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_or_changed_test_data_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_pairs(tmp_path)
     run = saccade.train(recipe(tmp_path), tmp_path / "run", report=Silent()).folder.path
     (tmp_path / "test.src").write_text("another text\n" * 12)
     assert main(["report", str(run)]) == 0
-    assert "data.test.src: is not the text of this run" in capsys.readouterr().err
-    assert "There are no scores of test data: data.test.src: is not the text" in text_of(run / "report.html")
+    assert "data.test.src: the file has changed since the run was trained" in capsys.readouterr().err
+    assert "There are no scores of test data: data.test.src: the file has changed" in text_of(run / "report.html")
     (tmp_path / "test.src").unlink()
     assert "no such file" in text_of(draw_report(run, quick=False))
 
 
-def test_a_model_without_attention_says_so(tmp_path: Path) -> None:
+def test_a_model_without_attention_is_reported(tmp_path: Path) -> None:
     write_pairs(tmp_path)
     decoder = {"kind": "recurrent", "cross": "at_start", "readout": "plain"}
     model = {"dim": 16, "encoder": {"kind": "recurrent", "bidirectional": False}, "decoder": decoder}
@@ -185,10 +188,10 @@ def test_a_model_without_attention_says_so(tmp_path: Path) -> None:
     assert "This model has no attention." in text_of(draw_report(run, quick=True))
 
 
-# ── runs that are not finished ──
+# ── unfinished runs ──
 
 
-def test_a_run_without_a_checkpoint_shows_what_there_is(run: Path) -> None:
+def test_a_run_without_a_checkpoint_has_a_report(run: Path) -> None:
     shutil.rmtree(run / "checkpoints")
     text = text_of(draw_report(run, quick=False))
     assert "There is no finished checkpoint yet, so there are no scores on test data and no attention." in text
@@ -197,37 +200,37 @@ def test_a_run_without_a_checkpoint_shows_what_there_is(run: Path) -> None:
         draw_report(run, checkpoint="best", quick=False)
 
 
-def test_a_run_that_has_only_begun(run: Path) -> None:
+def test_a_run_without_any_results_has_a_report(run: Path) -> None:
     shutil.rmtree(run / "checkpoints")
     shutil.rmtree(run / "tokenizer")
     for name in ("metrics.jsonl", "timing.jsonl"):
         (run / name).unlink()
     text = text_of(draw_report(run, quick=False))
     assert text.count("No values yet.") == 4
-    assert "No validation has been finished yet." in text
-    assert "as yet unknown parameters" in text
+    assert "No validation has finished yet." in text
+    assert "number of parameters not known yet" in text
 
 
-def test_what_a_kill_left_half_written_is_left_out(run: Path) -> None:
+def test_incomplete_and_damaged_log_lines_are_left_out(run: Path) -> None:
     with (run / "metrics.jsonl").open("a") as file:
         file.write('not json\n{"step": "x"}\n[]\n{"step": 10, "loss": NaN, "rate": 1e400}\n{"step": 12, "loss": 1')
     with (run / "timing.jsonl").open("a") as file:
         file.write('{"step": 8, "seconds": 99.0, "source_tokens_per_second": 7.5}\n')
     history = read_history(RunFolder(run))
     assert sorted(history.curve("loss")) == [2, 4, 6, 8]
-    assert history.curve("source_tokens_per_second")[8] == 7.5  # the line of the run that went on
+    assert history.curve("source_tokens_per_second")[8] == 7.5  # the line of the resumed run
     assert history.unreadable_lines == 3
-    assert "3 lines of metrics.jsonl or timing.jsonl could not be read" in text_of(draw_report(run, quick=True))
+    assert "3 damaged lines of metrics.jsonl or timing.jsonl are left out" in text_of(draw_report(run, quick=True))
 
 
-def test_a_run_in_training_is_said_to_be(run: Path) -> None:
-    assert "is being trained" not in text_of(draw_report(run, quick=True))
+def test_a_run_in_training_is_marked_as_such(run: Path) -> None:
+    assert "was being trained" not in text_of(draw_report(run, quick=True))
     with (run / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "This run is being trained while this is drawn" in text_of(draw_report(run, quick=True))
+        assert "This run was being trained when this report was written" in text_of(draw_report(run, quick=True))
 
 
-def test_a_damaged_checkpoint_is_named(run: Path) -> None:
+def test_a_damaged_checkpoint_is_an_error_that_names_the_file(run: Path) -> None:
     weights = run / "checkpoints" / "step-0000008" / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
     with pytest.raises(RunError, match=r"weights.safetensors: checksum mismatch"):
@@ -238,15 +241,15 @@ def test_a_damaged_checkpoint_is_named(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def labelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A tagger of words and a classifier of texts."""
+def labeling_runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A tagging run on words and a classification run on texts."""
     folder = tmp_path_factory.mktemp("labels")
     for split in ("train", "dev", "test"):
         sentences = [WORDS[i % 4 : i % 4 + 2 + i % 2] for i in range(12)]
-        columns = "\n\n".join("\n".join(f"{word}\t{word[0].upper()}<b>" for word in each) for each in sentences)
+        columns = "\n\n".join("\n".join(f"{word}\t{word[0].upper()}<b>" for word in words) for words in sentences)
         (folder / f"{split}.conll").write_text(columns + "\n")
         (folder / f"{split}.txt").write_text(
-            "".join(f"{'long' if len(e) > 2 else 'short'} {' '.join(e)}\n" for e in sentences)
+            "".join(f"{'long' if len(words) > 2 else 'short'} {' '.join(words)}\n" for words in sentences)
         )
     sources = {
         "tagging": {"kind": "columns", "file": "{}.conll", "word": 0, "label": 1},
@@ -262,62 +265,63 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("task", ["tagging", "classification"])
-def test_labels_are_judged_as_evaluate_does(labelled: dict[str, Path], task: str) -> None:
-    page = draw_report(labelled[task], quick=False)
-    figures, text = saccade.load(labelled[task]).evaluate(), text_of(page)
-    assert f"Accuracy, % {figures['accuracy']:.2f}" in text
-    assert f"Macro F1, % {figures['macro_f1']:.2f}" in text
-    for facts in figures["per_label"].values():
-        assert f"{facts['precision']:.1f} {facts['recall']:.1f} {facts['f1']:.1f} {facts['count']}" in text
+def test_label_scores_and_confusion_matrix_are_those_of_evaluate(labeling_runs: dict[str, Path], task: str) -> None:
+    page = draw_report(labeling_runs[task], quick=False)
+    scores, text = saccade.load(labeling_runs[task]).evaluate(), text_of(page)
+    assert f"Accuracy, % {scores['accuracy']:.2f}" in text
+    assert f"Macro F1, % {scores['macro_f1']:.2f}" in text
+    for label in scores["per_label"].values():
+        assert f"{label['precision']:.1f} {label['recall']:.1f} {label['f1']:.1f} {label['count']}" in text
     matrix = re.search(r'<table class="confusion">.*?</table>', page.read_text("utf-8"), re.DOTALL)
     assert matrix
     cells = [int(cell) if cell != "·" else 0 for cell in re.findall(r'<td class="h\d">([^<]*)</td>', matrix.group())]
-    assert cells == [count for row in figures["confusion"] for count in row]
-    assert "Attention can be shown of runs that translate only" in text
+    assert cells == [count for row in scores["confusion"] for count in row]
+    assert "Attention can be shown for translation runs only" in text
     assert "accuracy by source length in" in text
 
 
-def test_the_interval_of_labels_holds_the_score(labelled: dict[str, Path]) -> None:
-    draw_report(labelled["tagging"], quick=False)
-    kept = json.loads((labelled["tagging"] / "report.json").read_text())["findings"]
-    for figure in kept["figures"]:
-        low, high = figure["interval"]
-        assert low <= figure["value"] <= high
+def test_intervals_of_label_scores_contain_the_score(labeling_runs: dict[str, Path]) -> None:
+    draw_report(labeling_runs["tagging"], quick=False)
+    stored = json.loads((labeling_runs["tagging"] / "report.json").read_text())["evaluation"]
+    assert stored["scores"]
+    for score in stored["scores"]:
+        low, high = score["interval"]
+        assert low <= score["value"] <= high
 
 
-# ── findings ──
+# ── best and worst rows, length ──
 
 
-def judged(outputs: list[str], references: list[str], sources: list[str] | None = None) -> Evaluation:
+def evaluate(outputs: list[str], references: list[str], sources: list[str] | None = None) -> Evaluation:
     rows = [Pair(s, r, "") for s, r in zip(sources or references, references, strict=True)]
-    return evaluate_translations("test", rows, outputs, CharacterVocabulary().learn(references))
+    return Translation().evaluate("test", rows, outputs, CharacterVocabulary().learn(references))
 
 
-def test_the_best_and_the_worst_are_in_order_and_apart() -> None:
+def test_best_and_worst_rows_are_sorted_and_disjoint() -> None:
     references = [letter * (number + 4) for number, letter in enumerate("abcdefghijklmnopqrst")]
     outputs = [text if i % 2 else "zzzz" for i, text in enumerate(references)]
-    found = judged(outputs, references)
-    assert [row.reference for row in found.best] == references[1::2][::-1][:ROWS_SHOWN]
-    assert [row.reference for row in found.worst] == references[::2][::-1][:ROWS_SHOWN]
-    assert judged(references, references).worst == ()
-    (alone,) = judged(["zzzz"], ["aaaa"]).best
-    assert (alone.output, alone.length) == ("zzzz", 4)
+    evaluation = evaluate(outputs, references)
+    assert [row.reference for row in evaluation.best] == references[1::2][::-1][:ROWS_SHOWN]
+    assert [row.reference for row in evaluation.worst] == references[::2][::-1][:ROWS_SHOWN]
+    assert evaluate(references, references).worst == ()
+    (only,) = evaluate(["zzzz"], ["aaaa"]).best
+    assert (only.output, only.length) == ("zzzz", 4)
 
 
-def test_lengths_are_counted_once_each() -> None:
+def test_each_row_is_in_one_length_bucket() -> None:
     sources = ["x" * length for length in [*range(1, 31), 200]]
-    found = judged(["same text"] * 31, ["same text"] * 31, sources)
-    assert sum(each.count for each in found.lengths) == 31
-    assert found.lengths[0].first == 1
-    assert found.lengths[-1].last is None
-    assert all(each.figures["chrF"] == pytest.approx(100) for each in found.lengths)
-    assert [str(each) for each in found.lengths][:2] == ["1–5", "6–10"]
+    buckets = evaluate(["same text"] * 31, ["same text"] * 31, sources).lengths
+    assert sum(bucket.count for bucket in buckets) == 31
+    assert buckets[0].first == 1
+    assert buckets[-1].last is None
+    assert all(bucket.scores["chrF"] == pytest.approx(100) for bucket in buckets)
+    assert [str(bucket) for bucket in buckets][:2] == ["1–5", "6–10"]
 
 
 # ── charts ──
 
 
-def test_a_chart_is_also_a_table_and_words() -> None:
+def test_a_line_chart_has_a_value_table_and_a_description() -> None:
     chart = line_chart("Loss <x>", [Curve("a&b", {10: 3.0, 20: 1.5}), Curve("none", {})], lambda value: f"{value:.1f}")
     assert '<tr><th scope="row">20</th><td>1.5</td></tr>' in chart
     assert "<title id=" in chart
@@ -326,24 +330,24 @@ def test_a_chart_is_also_a_table_and_words() -> None:
     assert "none" not in chart
 
 
-def test_a_long_curve_is_thinned_but_keeps_its_end() -> None:
+def test_a_long_curve_is_thinned_out_but_keeps_its_last_value() -> None:
     chart = line_chart("Loss", [Curve("a", {step: float(step) for step in range(1, 10 * MAX_CURVE_POINTS)})], str)
     rows = re.findall(r'<th scope="row">([\d,]+)</th>', chart)
     assert len(rows) <= MAX_CURVE_POINTS + 1
     assert rows[-1] == f"{10 * MAX_CURVE_POINTS - 1:,}"
-    assert "<summary>Values, one in 10 and the last</summary>" in chart
+    assert "<summary>Values (every 10th and the last)</summary>" in chart
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 7.3), (5, 5), (0, 0), (-2, 1e-6), (1e-5, 9e-4), (0, 123_456)])
-def test_scales_hold_their_values(low: float, high: float) -> None:
+def test_a_scale_contains_its_values_and_has_distinct_ticks(low: float, high: float) -> None:
     scale = Scale.round(low, high, 200, 10)
     assert scale.low <= low + 1e-12
     assert scale.high >= high - 1e-12
     assert 10 <= scale(high) <= scale(low) <= 200
-    assert len({scale.named()(tick) for tick in scale.ticks}) == len(scale.ticks) >= 2
+    assert len({scale.tick_format()(tick) for tick in scale.ticks}) == len(scale.ticks) >= 2
 
 
-def test_bars_say_how_many_they_stand_for() -> None:
+def test_a_bar_chart_shows_row_counts_and_marks_small_groups() -> None:
     chart = bar_chart("chrF by length", "length", ["1–5", "6+"], [3, 40], {"chrF": [50.0, 120.0]})
     assert chart.count('class="bar s1 few"') == 1
     assert '<tr><th scope="row">1–5</th><td>3</td><td>50.0</td></tr>' in chart
@@ -353,7 +357,7 @@ def test_bars_say_how_many_they_stand_for() -> None:
 # ── from the command line ──
 
 
-def test_training_draws_a_report_and_never_fails_for_it(
+def test_training_writes_a_report_and_survives_its_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_pairs(tmp_path)
@@ -361,35 +365,35 @@ def test_training_draws_a_report_and_never_fails_for_it(
     command = ["train", str(run / "config.toml"), "--run", str(tmp_path / "again")]
     assert main(command) == 0
     assert f"wrote {tmp_path / 'again' / 'report.html'}" in capsys.readouterr().err
-    assert "Not worked out here" in text_of(tmp_path / "again" / "report.html")
+    assert "Not evaluated yet" in text_of(tmp_path / "again" / "report.html")
 
     def fail(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("no pens")
+        raise ZeroDivisionError("planted failure")
 
     monkeypatch.setattr("saccade.cli.train.draw_report", fail)
     assert main(command) == 0
-    assert "warning: the report is not drawn: no pens" in capsys.readouterr().err.splitlines()
+    assert "warning: the report could not be written: planted failure" in capsys.readouterr().err.splitlines()
 
 
-def test_the_command_it_names_repeats_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_printed_command_reproduces_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = draw_report(run, quick=True).read_text("utf-8")
     (command,) = re.findall(r"<pre><code>(OMP_NUM_THREADS=\d+ saccade train [^<]*)</code></pre>", source)
     _, program, *arguments = shlex.split(command)
     assert program == "saccade"
     assert main(arguments) == 0
-    again = Path(arguments[-1])
+    new_run = Path(arguments[-1])
     name = "checkpoints/step-0000008/weights.safetensors"
-    assert (again / name).read_bytes() == (run / name).read_bytes()
+    assert (new_run / name).read_bytes() == (run / name).read_bytes()
 
 
-def test_it_is_drawn_from_within_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_can_be_written_from_inside_the_run_folder(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(run)
     source = draw_report(Path(), quick=True).read_text("utf-8")
     assert '<h1 dir="auto">run</h1>' in source
     assert "saccade train config.toml --run ../run-again</code>" in source
 
 
-def test_it_writes_where_it_is_told(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_option_sets_the_path(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "new" / "page.html"
     assert main(["report", str(run), "--quick", "-o", str(target)]) == 0
     assert target.is_file()
@@ -399,10 +403,10 @@ def test_it_writes_where_it_is_told(run: Path, tmp_path: Path, capsys: pytest.Ca
     assert "is not a run" in capsys.readouterr().err
 
 
-# ── hostile text, and in a browser ──
+# ── escaping, and the page in a browser ──
 
 
-def test_hostile_sentences_stay_text(run: Path) -> None:
+def test_markup_in_sentences_is_escaped(run: Path) -> None:
     source = draw_report(run, quick=False).read_text("utf-8")
     assert "<img" not in source
     assert "<!--" not in source
@@ -423,7 +427,7 @@ def page(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return draw_report(trained, tmp_path_factory.mktemp("page") / "report.html", quick=False)
 
 
-def test_in_a_browser_it_shows_sentences_literally(browser: Any, page: Path) -> None:
+def test_browser_shows_markup_in_sentences_as_text(browser: Any, page: Path) -> None:
     visit = BrowserPage(browser, page.as_uri())
     assert visit.page.locator("img").count() == 0
     assert visit.page.title() == "run: report"
@@ -432,42 +436,46 @@ def test_in_a_browser_it_shows_sentences_literally(browser: Any, page: Path) -> 
     visit.close()
 
 
-def test_pointing_at_a_curve_tells_its_values(browser: Any, page: Path, trained: Path) -> None:
+def test_pointing_at_a_curve_shows_its_values(browser: Any, page: Path, trained: Path) -> None:
     history = read_history(RunFolder(trained))
     visit = BrowserPage(browser, page.as_uri())
     chart = visit.page.locator(".chart").first
     chart.scroll_into_view_if_needed()
     box = chart.locator("svg").bounding_box()
     visit.page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 20)
-    told = chart.locator(".told")
-    assert told.inner_text().split() == [
+    tooltip = chart.locator(".tooltip")
+    assert tooltip.inner_text().split() == [
         *("update", "8"),
         *("training", f"{history.curve('loss')[8]:.3f}"),
         *("validation", f"{history.validation_curve('loss')[8]:.3f}"),
     ]
     assert chart.locator(".guide circle").count() == 2
     visit.page.mouse.move(5, 5)
-    assert told.inner_text() == ""
+    assert tooltip.inner_text() == ""
     visit.close()
 
 
 @pytest.mark.parametrize("settings", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 360, "height": 740}}])
-def test_it_fits_and_can_be_used_by_everyone(browser: Any, page: Path, settings: dict[str, Any]) -> None:
+def test_page_fits_the_screen_and_has_no_accessibility_violations(
+    browser: Any, page: Path, settings: dict[str, Any]
+) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe did not run: it is not installed")
     visit = BrowserPage(browser, page.as_uri(), **settings)
     assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     for summary in visit.page.locator("summary").all():
         summary.click()
-    findings = axe.Axe().run(visit.page).response["violations"]
-    assert [(each["id"], each["impact"], len(each["nodes"])) for each in findings] == []
+    violations = axe.Axe().run(visit.page).response["violations"]
+    assert [(found["id"], found["impact"], len(found["nodes"])) for found in violations] == []
     visit.close()
 
 
-def test_labels_in_a_browser(browser: Any, labelled: dict[str, Path], tmp_path: Path) -> None:
+def test_browser_shows_the_confusion_matrix_of_labels(
+    browser: Any, labeling_runs: dict[str, Path], tmp_path: Path
+) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe did not run: it is not installed")
-    visit = BrowserPage(browser, draw_report(labelled["tagging"], tmp_path / "page.html", quick=False).as_uri())
+    visit = BrowserPage(browser, draw_report(labeling_runs["tagging"], tmp_path / "page.html", quick=False).as_uri())
     assert visit.page.locator(".confusion tbody tr").count() == len(WORDS)
     assert "A<b>" in visit.page.locator(".confusion").inner_text()
-    findings = axe.Axe().run(visit.page).response["violations"]
-    assert [(each["id"], each["impact"], len(each["nodes"])) for each in findings] == []
+    violations = axe.Axe().run(visit.page).response["violations"]
+    assert [(found["id"], found["impact"], len(found["nodes"])) for found in violations] == []
     visit.close()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from saccade.api import Run
     from saccade.data.links import Gold, Links
 
-align = cyclopts.App(name="align", help="Word alignments: from attention or from word statistics, and their scores.")
+align = cyclopts.App(name="align", help="Align words by attention or by a statistical aligner, and score alignments.")
 app.command(align)
 
 Symmetrization = Literal["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
@@ -40,8 +40,10 @@ def attention(
     end: Literal["ignore", "null", ""] = "",
     checkpoint: Checkpoint = "auto",
 ) -> None:
-    """Align the words of two parallel files by a run's attention. Each output line is the alignment of one sentence
-    pair, such as `0-0 1-2` (source-target word indices, from 0).
+    """Align the words of two parallel files by a run's attention.
+
+    Each output line is the alignment of one sentence pair, such as `0-0 1-2`
+    (source-target word indices, from 0).
 
     Parameters
     ----------
@@ -180,6 +182,10 @@ def count(
 ) -> None:
     """Align words with a statistical aligner (IBM Model 1, then an HMM) that is trained on the two files themselves.
 
+    --symmetrise forward and backward use only one direction. graded keeps all
+    links, and those of only one direction are possible links (1p2); this is
+    the best guide for training.
+
     Parameters
     ----------
     src: str
@@ -189,7 +195,7 @@ def count(
     output: str
         The output file; - is stdout.
     symmetrise: str
-        How to combine both directions. graded, best as a training guide, marks links of one direction possible (1p2).
+        How to combine the alignments of the two directions.
     """
     must_exist(src, tgt)
     from saccade.aligners.statistical import align as align_one_way

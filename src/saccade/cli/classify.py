@@ -22,8 +22,11 @@ def classify(
 ) -> None:
     """Label each line, or each series. Reads stdin if no file is given.
 
-    There is one output line for each input line. For a run on numeric series, FILE is .npz (arrays named NAME_x, or all
-    arrays with two axes) or text with one frame per line; each output line is NAME and label.
+    There is one output line for each input line.
+
+    For a run on numeric series, FILE is .npz (arrays named NAME_x, or all
+    arrays with two axes) or text with one frame per line. Each output line is
+    NAME and label.
 
     Parameters
     ----------

@@ -16,8 +16,11 @@ API_KEY_VARIABLE = "SACCADE_API_KEY"
 
 @app.command(config=Env("SACCADE_", command=False))
 def serve(*runs: str, settings: Settings = DEFAULT_SETTINGS) -> None:
-    """Serve translation models: a web page, a LibreTranslate-compatible API, and an API with scores, alternatives,
-    alignments and attention. Each option can also be set by an environment variable, such as SACCADE_PORT.
+    """Serve translation models: a web page, a LibreTranslate-compatible API, and a more detailed API.
+
+    The detailed API also returns scores, alternatives, alignments and
+    attention. Each option can also be set by an environment variable, such as
+    SACCADE_PORT.
 
     Parameters
     ----------

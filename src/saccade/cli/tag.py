@@ -25,9 +25,12 @@ def tag(
 ) -> None:
     """Label each word of each line, or each frame of a series. Reads stdin if no file is given.
 
-    Words are separated by spaces, and so are the labels; there is one output line for each input line. For a run on
-    numeric series, FILE is .npz (arrays named NAME_x, or all arrays with two axes) or text with one frame per line; the
-    output has a line for each segment of equal labels: NAME, first frame, end, label.
+    Words are separated by spaces, and so are the labels; there is one output
+    line for each input line.
+
+    For a run on numeric series, FILE is .npz (arrays named NAME_x, or all
+    arrays with two axes) or text with one frame per line. The output has one
+    line for each segment of equal labels: NAME, first frame, end, label.
 
     Parameters
     ----------

@@ -151,8 +151,11 @@ class _LazyRun:
     @cached_property
     def _run(self) -> "Run":
         from saccade.api import load
+        from saccade.tasks.translation import Translation
 
-        return load(*self._arguments)
+        run = load(*self._arguments)
+        run.require(Translation)
+        return run
 
 
 def _engine_name(engine: str, quantization: str | None, alignments: bool) -> str:

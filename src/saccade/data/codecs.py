@@ -66,7 +66,7 @@ class LabelCodec:
         if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
             raise RunError("the labels must be a list of names")
         if len({*names}) < len(names):
-            raise RunError("the list of labels has a name twice")
+            raise RunError("the labels contain a name twice")
         return cls(names)
 
 

@@ -9,7 +9,7 @@ from saccade.formats.exported import ExportableRun
 from saccade.runs.evaluations import evaluation_key, load_evaluation
 from saccade.runs.files import read_json
 from saccade.runs.history import read_history
-from saccade.tasks.evaluation import Score
+from saccade.tasks.evaluation import MetricScore
 from saccade.tasks.translation import BLEU, CHRF
 
 
@@ -58,7 +58,7 @@ _USE = [
 ]
 
 
-def stored_scores(run: ExportableRun) -> tuple[str, tuple[Score, ...]]:
+def stored_scores(run: ExportableRun) -> tuple[str, tuple[MetricScore, ...]]:
     """The split and the scores: those stored by `saccade report`, or else those of the checkpoint's last validation."""
     try:
         manifest = read_json(run.checkpoint / "manifest.json")
@@ -71,7 +71,7 @@ def stored_scores(run: ExportableRun) -> tuple[str, tuple[Score, ...]]:
     validation = read_history(run.folder).validation_at(step) if type(step) is int else None
     values = validation.scores if validation else {}
     return "development", tuple(
-        Score(metric.title, values[metric.key], signature=signature(metric.key))
+        MetricScore(metric.title, values[metric.key], signature=signature(metric.key))
         for metric in (BLEU, CHRF)
         if metric.key in values
     )
@@ -84,11 +84,11 @@ def signature(name: str) -> str:
     return score(["a"], ["a"]).signatures[name]
 
 
-def _interval(score: Score) -> str:
+def _interval(score: MetricScore) -> str:
     return f"{score.interval[0]:.2f} to {score.interval[1]:.2f}" if score.interval else ""
 
 
-def _model_index(name: str, split: str, scores: tuple[Score, ...]) -> list[str]:
+def _model_index(name: str, split: str, scores: tuple[MetricScore, ...]) -> list[str]:
     """The scores as the hub shows them. Strings are quoted as JSON, which is valid YAML."""
     if not scores:
         return []

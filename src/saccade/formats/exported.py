@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,18 +31,14 @@ JOINT_TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = "joint.model", "source.mod
 
 
 class ExportableRun(Protocol):
-    """A trained run as the formats need it; `saccade.load` returns one."""
+    """A trained run as the formats need it; `saccade.load` returns one. Codecs and model are read at first access."""
 
     folder: "RunFolder"
     checkpoint: Path
     recipe: "Recipe"
-
-    @property
-    def task(self) -> "Task": ...
-    @property
-    def codecs(self) -> "Codecs[Any, Any]": ...
-    @property
-    def model(self) -> "Model": ...
+    task: "cached_property[Task]"
+    codecs: "cached_property[Codecs[Any, Any]]"
+    model: "cached_property[Model]"
 
 
 class ExportConfig(Config):

@@ -1,4 +1,5 @@
-"""ONNX: a folder with the two graphs of a model, its tokenizers and its search settings, run by onnxruntime."""
+"""Export to ONNX, and the engine that runs it with onnxruntime: a folder with the encoder graph and the decoder step
+graph of a model, its tokenizers and its search settings."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -7,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.onnx import ONNXProgram
 
 from saccade.data.batches import Padded
 from saccade.decode.loops import SingleHypothesis, SingleRow
@@ -15,111 +17,116 @@ from saccade.errors import RunError, SaccadeError
 from saccade.formats.exported import ExportableRun, ExportConfig, read_exported, write_exported
 from saccade.formats.onnx_graphs import NEXT_STATE_PREFIX, Unexportable, graphs
 from saccade.places import PerSentence
-from saccade.recipe import Recipe, kind_of, task_of
+from saccade.recipe import Recipe, kind_of
 from saccade.runs.files import FileWriter, read_json
 from saccade.shapes import Float, Int
 
 ENCODER_GRAPH_FILE, STEP_GRAPH_FILE = "encoder.onnx", "step.onnx"
-MAX_INLINE_WEIGHTS = 1_500_000_000  # bytes of weights that a graph's file may hold itself: protobuf ends at 2 GB
+MAX_INLINE_WEIGHTS = 1_500_000_000  # bytes of weights inside a graph's file; protobuf is limited to 2 GB
 
 
-# ── writing ───────────────────────────────────────────────────────────────────────────────────────
+# ── export ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def why_not(recipe: Recipe) -> str | None:
-    """The key that stands in the way of an export; None if nothing does."""
-    if not task_of(recipe).writes:
-        return f'task: "{kind_of(recipe.task)}" has no decoder that writes; models for "translation" can be exported'
+    """The config key that prevents an export, with the reason; None if the model can be exported."""
+    if not recipe.built_task.has_decoder:
+        return f'task: "{kind_of(recipe.task)}" has no decoder; only models for "translation" can be exported'
     return None
 
 
 def write(run: ExportableRun, folder: Path) -> None:
-    """All that onnxruntime needs to translate as the run does, in one folder."""
-    if reason := why_not(run.recipe):
+    """Write everything that onnxruntime needs to translate like the run."""
+    decoder = run.model.decoder
+    reason = why_not(run.recipe)
+    if reason or decoder is None:
         raise RunError(f"{run.checkpoint}: cannot be exported to ONNX: {reason}")
     try:
-        encoder, step = graphs(run.model)
-    except Unexportable as refusal:
-        raise RunError(f"{run.checkpoint}: cannot be exported to ONNX: {refusal}") from None
+        encoder_graph, step_graph = graphs(run.model)
+    except Unexportable as error:
+        raise RunError(f"{run.checkpoint}: cannot be exported to ONNX: {error}") from None
     weights = sum(weight.numel() * weight.element_size() for weight in run.model.parameters())
-    beside = weights > MAX_INLINE_WEIGHTS
-    model = _graph_writers(ENCODER_GRAPH_FILE, encoder, beside) | _graph_writers(STEP_GRAPH_FILE, step, beside)
-    write_exported(run, folder, "onnx", model, (run.model.encoder.longest or 0, run.model.decoder.longest or 0))
+    external = weights > MAX_INLINE_WEIGHTS
+    model = _graph_writers(ENCODER_GRAPH_FILE, encoder_graph, external)
+    model |= _graph_writers(STEP_GRAPH_FILE, step_graph, external)
+    write_exported(run, folder, "onnx", model, (run.model.encoder.longest or 0, decoder.longest or 0))
 
 
-def _graph_writers(name: str, graph: Any, beside: bool) -> dict[str, FileWriter]:
-    """A graph's file, and one for its weights where they are too many."""
-    weights: dict[str, FileWriter] = {f"{name}.data": lambda path: None} if beside else {}  # written with the graph
-    return {name: lambda path: _save(graph, path, beside)} | weights
+def _graph_writers(name: str, graph: ONNXProgram, external: bool) -> dict[str, FileWriter]:
+    """The writer of a graph's file; with `external` the weights go into a second file, which is written along."""
+    weights: dict[str, FileWriter] = {f"{name}.data": lambda path: None} if external else {}
+    return {name: lambda path: _save(graph, path, external)} | weights
 
 
-def _save(graph: Any, path: Path, beside: bool) -> None:
+def _save(graph: ONNXProgram, path: Path, external: bool) -> None:
     import onnx
 
-    graph.save(path, external_data=beside)
+    graph.save(path, external_data=external)
     onnx.checker.check_model(path)
 
 
-# ── running ───────────────────────────────────────────────────────────────────────────────────────
+# ── the engine ────────────────────────────────────────────────────────────────────────────────────
 
 
-def open(folder: Path) -> SearchEngine:  # noqa: A001 - the verb of every format
-    """The engine of a folder that `write` has written, after every byte of it was checked."""
-    deployed = read_exported(folder)
+def open(folder: Path) -> SearchEngine:  # noqa: A001 - all formats have `open`
+    """The engine that runs an exported folder, after its checksums were verified."""
+    exported = read_exported(folder)
     for name in (ENCODER_GRAPH_FILE, STEP_GRAPH_FILE):
         if name not in read_json(folder / "manifest.json")["files"]:
-            raise RunError(f"{folder / 'manifest.json'}: does not list {name}; export the run again")
-    return SearchEngine(OnnxModel(folder, deployed.config).session, deployed.source, deployed.target)
+            raise RunError(f"{folder / 'manifest.json'}: does not list {name}; run `saccade export` again")
+    return SearchEngine(OnnxModel(folder, exported.config).session, exported.source, exported.target)
+
+
+OnnxState = dict[str, Tensor | PerSentence]
 
 
 class OnnxModel:
-    """The two graphs as a search engine sees them. A state is a flat dict of tensors, which share their memory with
-    onnxruntime's; what of it a step never changes is `Fixed`."""
+    """The two graphs as a decodable model. A state is a flat dict of tensors, which share memory with onnxruntime's
+    arrays; those that no step changes are `PerSentence`."""
 
-    def __init__(self, folder: Path, package: ExportConfig):
+    def __init__(self, folder: Path, config: ExportConfig):
         self._encoder, self._step = _session(folder / ENCODER_GRAPH_FILE), _session(folder / STEP_GRAPH_FILE)
-        self.longest, self._source_places = package.target_places or None, package.source_places
-        given = {value.name for value in self._encoder.get_outputs()}
-        self._moving = [value.name.removeprefix(NEXT_STATE_PREFIX) for value in self._step.get_outputs()][1:]
-        wanted = {value.name for value in self._step.get_inputs()} - {"tokens"}
-        if wanted != given or not wanted >= {*self._moving}:
+        self.longest, self._max_source_length = config.target_places or None, config.source_places
+        self._encoder_outputs = [value.name for value in self._encoder.get_outputs()]
+        # the first output of a step is log_probs, the others are the state that it changes
+        self._changing = [value.name.removeprefix(NEXT_STATE_PREFIX) for value in self._step.get_outputs()][1:]
+        state = {value.name for value in self._step.get_inputs()} - {"tokens"}
+        if state != {*self._encoder_outputs} or not state >= {*self._changing}:
             raise RunError(
-                f"{folder}: {ENCODER_GRAPH_FILE} and {STEP_GRAPH_FILE} do not belong together; export the run again"
+                f"{folder}: {ENCODER_GRAPH_FILE} and {STEP_GRAPH_FILE} are of different models; run `saccade export` "
+                "again"
             )
-        self._outputs = ["log_probs", *(NEXT_STATE_PREFIX + name for name in self._moving)]
+        self._step_outputs = ["log_probs", *(NEXT_STATE_PREFIX + name for name in self._changing)]
 
     def session(self) -> "AbstractContextManager[OnnxModel]":
         return nullcontext(self)
 
     def encode(self, source: Padded) -> dict[str, Tensor]:
-        """The state before the first token."""
+        """The decoder state before the first token."""
         length = source.values.shape[1]
-        if self._source_places and length > self._source_places:
+        if self._max_source_length and length > self._max_source_length:
             raise SaccadeError(
-                f"place {length - 1} is past the {self._source_places} learned positions; train with a larger "
-                'position.longest, or with position = "sinusoidal", which has no end'
+                f"position {length - 1} is past the {self._max_source_length} learned positions; train with a larger "
+                'position.longest, or with position = "sinusoidal", which has no limit'
             )
         keep = torch.ones_like(source.values, dtype=torch.bool) if source.keep is None else source.keep
-        names = [value.name for value in self._encoder.get_outputs()]
-        found = _run(self._encoder, names, {"ids": source.values, "keep": keep})
-        return dict(zip(names, found, strict=True))
+        tensors = _run(self._encoder, self._encoder_outputs, {"ids": source.values, "keep": keep})
+        return dict(zip(self._encoder_outputs, tensors, strict=True))
 
-    def start(self, memory: Mapping[str, Tensor], rows: int) -> dict[str, Tensor | PerSentence]:
-        return {name: value if name in self._moving else PerSentence(value) for name, value in memory.items()}
+    def start(self, memory: Mapping[str, Tensor], rows: int) -> OnnxState:
+        return {name: value if name in self._changing else PerSentence(value) for name, value in memory.items()}
 
-    def step(
-        self, tokens: Int[Tensor, "B"], state: dict[str, Tensor | PerSentence]
-    ) -> tuple[Float[Tensor, "B V"], dict[str, Tensor | PerSentence]]:
-        flat = {name: value.value if isinstance(value, PerSentence) else value for name, value in state.items()}
-        log_probs, *moved = _run(self._step, self._outputs, {"tokens": tokens, **flat})
-        return log_probs, state | dict(zip(self._moving, moved, strict=True))
+    def step(self, tokens: Int[Tensor, "B"], state: OnnxState) -> tuple[Float[Tensor, "B V"], OnnxState]:
+        tensors = {name: value.value if isinstance(value, PerSentence) else value for name, value in state.items()}
+        log_probs, *changed = _run(self._step, self._step_outputs, {"tokens": tokens, **tensors})
+        return log_probs, state | dict(zip(self._changing, changed, strict=True))
 
     def single(self, memory: Mapping[str, Tensor]) -> SingleHypothesis:
         return SingleRow(self, memory)
 
 
 def _session(path: Path) -> Any:
-    """One thread: batches run side by side, each on its own (see saccade.decode.workers)."""
+    """An onnxruntime session with one thread: several batches run in parallel (see saccade.decode.workers)."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -127,11 +134,11 @@ def _session(path: Path) -> Any:
     options.log_severity_level = 3
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's errors share no class of its own
-        raise RunError(f"{path}: cannot be run by onnxruntime: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # onnxruntime's errors have no common base class
+        raise RunError(f"{path}: onnxruntime cannot load it: {str(error).splitlines()[0]}") from None
 
 
 def _run(session: Any, outputs: Sequence[str], inputs: Mapping[str, Tensor]) -> list[Tensor]:
-    """Tensors in and out, over the same memory."""
-    found = session.run(outputs, {name: tensor.numpy() for name, tensor in inputs.items()})
-    return [torch.from_numpy(array) for array in found]
+    """Run a graph on tensors, without copying inputs or outputs."""
+    arrays = session.run(outputs, {name: tensor.numpy() for name, tensor in inputs.items()})
+    return [torch.from_numpy(array) for array in arrays]

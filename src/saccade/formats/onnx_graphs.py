@@ -1,5 +1,5 @@
-"""A model as two ONNX graphs: one reads a batch of sources and gives the state before the first token, the other takes
-one step of the decoder."""
+"""A model as two ONNX graphs: the encoder graph maps a batch of sources to the decoder state before the first token,
+and the step graph computes one decoder step."""
 
 import copy
 import logging
@@ -7,82 +7,84 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.onnx import OnnxExporterError
+from torch.onnx import OnnxExporterError, ONNXProgram
 
 from saccade.models.assemble import Model
 from saccade.models.contracts import Decoder, Encoder
 from saccade.parts.cells import RecurrentNet
 from saccade.parts.heads import Head
 from saccade.parts.positions import Learned, Sinusoidal, sinusoid
-from saccade.places import PerSentence, Places, select
+from saccade.places import PerSentence, Places, StatePath, map_state, select
 from saccade.shapes import Bool, Float, Ids, Int, States
 
-OPSET = 18  # the one that torch's exporter writes itself; for a later one it would convert
-NEXT_STATE_PREFIX = "next."  # what a step makes of the state `x` is called `next.x`
+OPSET = 18  # what torch's exporter produces; it would have to convert to a later version
+NEXT_STATE_PREFIX = "next."  # the step graph maps the state tensor `x` to the output `next.x`
 
 
 class Unexportable(Exception):
-    """A part cannot go into a graph."""
+    """A part of the model cannot be exported to a graph."""
 
 
-# ── the state, flat and by name ───────────────────────────────────────────────────────────────────
-
-
-def mapped(state: Any, change: Callable[[str, Tensor, bool], Any], path: str = "", fixed: bool = False) -> Any:
-    """The same nesting with change(path, tensor, whether a memory gave it) for every tensor."""
-
-    def below(key: Any, value: Any) -> Any:
-        return mapped(value, change, f"{path}.{key}" if path else str(key), fixed)
-
-    if isinstance(state, Tensor):
-        return change(path, state, fixed)
-    if isinstance(state, PerSentence):
-        return PerSentence(mapped(state.value, change, path, True))
-    if isinstance(state, dict):
-        return {key: below(key, value) for key, value in state.items()}
-    if isinstance(state, tuple):
-        return tuple(below(number, value) for number, value in enumerate(state))
-    if is_dataclass(state) and not isinstance(state, type):
-        return replace(state, **{field.name: below(field.name, getattr(state, field.name)) for field in fields(state)})
-    return state
+# ── the state as named tensors ────────────────────────────────────────────────────────────────────
 
 
 class StateLayout:
-    """The tensors of a decoder's state by name. A tensor that stands at many places, such as what is padding, has the
-    name of the first."""
+    """The tensors of a nested decoder state as a flat dict, and back. A name is the path of the tensor in the state. A
+    tensor that occurs at several paths below `PerSentence`, such as the padding mask, has the name of the first."""
 
     def __init__(self, state: Any):
-        self._like = state
-        self._name: dict[str, str] = {}
-        self.fixed: set[str] = set()
-        seen: dict[int, str] = {}
+        self._template = state
+        self._name_of: dict[StatePath, str] = {}
+        self.fixed: set[str] = set()  # the tensors that no step changes
+        first_name: dict[int, str] = {}
 
-        def note(path: str, tensor: Tensor, fixed: bool) -> None:
-            self._name[path] = seen.setdefault(id(tensor), path) if fixed else path
-            if fixed:
-                self.fixed.add(self._name[path])
+        def name_changing(tensor: Tensor, path: StatePath) -> None:
+            self._name_of[path] = ".".join(path)
 
-        mapped(state, note)
+        def name_fixed(tensor: Tensor, path: StatePath) -> None:
+            self._name_of[path] = first_name.setdefault(id(tensor), ".".join(path))
+            self.fixed.add(self._name_of[path])
 
-    def flat(self, state: Any) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = {}
-        mapped(state, lambda path, tensor, _: found.setdefault(self._name[path], tensor))
-        return found
+        _map_tensors(state, name_changing, name_fixed)
 
-    def nested(self, tensors: Mapping[str, Tensor]) -> Any:
-        return mapped(self._like, lambda path, _, __: tensors[self._name[path]])
+    def flatten(self, state: Any) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = {}
+
+        def add(tensor: Tensor, path: StatePath) -> None:
+            tensors.setdefault(self._name_of[path], tensor)
+
+        _map_tensors(state, add, add)
+        return tensors
+
+    def unflatten(self, tensors: Mapping[str, Tensor]) -> Any:
+        def look_up(tensor: Tensor, path: StatePath) -> Tensor:
+            return tensors[self._name_of[path]]
+
+        return _map_tensors(self._template, look_up, look_up)
 
 
-# ── what a graph cannot hold, in words that it can ────────────────────────────────────────────────
+def _map_tensors(
+    state: Any, on_changing: Callable[[Tensor, StatePath], Any], on_fixed: Callable[[Tensor, StatePath], Any]
+) -> Any:
+    """`map_state` with one function for the tensors below `PerSentence`, and one for the others."""
+
+    def on_per_sentence(entry: PerSentence, path: StatePath) -> PerSentence:
+        return PerSentence(map_state(entry.value, on_fixed, on_per_sentence, path))
+
+    return map_state(state, on_changing, on_per_sentence)
+
+
+# ── replacements for parts that cannot be exported ────────────────────────────────────────────────
 
 
 class ComputedSinusoids(nn.Module):
-    """Sinusoids of any place: a table that grows is no part of a graph. All rows stand at the same place."""
+    """Sinusoids computed for each position, because a graph cannot hold a table that grows. All rows have the same
+    positions."""
 
     longest = None
 
@@ -94,7 +96,7 @@ class ComputedSinusoids(nn.Module):
 
 
 class LearnedTable(nn.Module):
-    """Learned places; whoever runs the graph looks after its end."""
+    """Learned positions without the check of their maximum length, which `OnnxModel` makes."""
 
     def __init__(self, position: Learned):
         super().__init__()
@@ -104,7 +106,7 @@ class LearnedTable(nn.Module):
         return x + self.table(places.at)
 
 
-# torch's name of a net → ONNX's, where its gates stand in torch's order, and what sets it right
+# torch's mode → ONNX operator, the indices that bring torch's gates into ONNX's order, and attributes of the operator
 ONNX_RNN_OPERATORS: dict[str, tuple[str, tuple[int, ...], dict[str, int]]] = {
     "RNN_TANH": ("RNN", (0,), {}),
     "GRU": ("GRU", (1, 0, 2), {"linear_before_reset": 1}),
@@ -113,8 +115,8 @@ ONNX_RNN_OPERATORS: dict[str, tuple[str, tuple[int, ...], dict[str, int]]] = {
 
 
 class OnnxRecurrentNet(nn.Module):
-    """A recurrent net over whole sequences by ONNX's own operator, which minds the length of each row: torch packs the
-    rows for that, and packing does not go into a graph."""
+    """A recurrent net over whole sequences as ONNX's operator, which takes the length of each row. torch packs the rows
+    instead, and packing cannot be exported."""
 
     def __init__(self, cell: RecurrentNet):
         super().__init__()
@@ -125,13 +127,15 @@ class OnnxRecurrentNet(nn.Module):
                 self.register_buffer(f"{name}{layer}", weight)
 
     def _layer(self, net: nn.RNNBase, layer: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Input weights, recurrent weights and both biases, one row a direction."""
-        sides = [f"_l{layer}", f"_l{layer}_reverse"] if self.backward_width else [f"_l{layer}"]
+        """Input weights, recurrent weights and both biases, one row per direction."""
+        directions = [f"_l{layer}", f"_l{layer}_reverse"] if self.backward_width else [f"_l{layer}"]
         kinds = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        into, own, *biases = (torch.stack([self._turned(net, kind + side) for side in sides]) for kind in kinds)
-        return into, own, torch.cat(biases, 1)
+        weight_ih, weight_hh, *biases = (
+            torch.stack([self._reordered(net, kind + direction) for direction in directions]) for kind in kinds
+        )
+        return weight_ih, weight_hh, torch.cat(biases, 1)
 
-    def _turned(self, net: nn.RNNBase, name: str) -> Tensor:
+    def _reordered(self, net: nn.RNNBase, name: str) -> Tensor:
         gates = getattr(net, name).detach().split(self.width)
         return torch.cat([gates[i] for i in self.gates])
 
@@ -154,56 +158,57 @@ class OnnxRecurrentNet(nn.Module):
 
 
 def _exportable(model: Model) -> Model:
-    """A copy in which every part can go into a graph. A decoder steps by plain operations, so its cell stays."""
+    """A copy of the model in which every part can be exported. A recurrent decoder steps by plain operations, so its
+    cell stays."""
     model = copy.deepcopy(model).eval().requires_grad_(False)
     _replace(model, {Sinusoidal: ComputedSinusoids, Learned: LearnedTable})
-    _replace(cast(nn.Module, model.encoder), {RecurrentNet: OnnxRecurrentNet})
+    _replace(model.get_submodule("encoder"), {RecurrentNet: OnnxRecurrentNet})
     return model
 
 
-def _replace(root: nn.Module, others: Mapping[type, Callable[[Any], nn.Module]]) -> None:
+def _replace(root: nn.Module, replacements: Mapping[type, Callable[[Any], nn.Module]]) -> None:
     for parent in [*root.modules()]:
         for name, child in [*parent.named_children()]:
-            if other := others.get(type(child)):
-                setattr(parent, name, other(child))
+            if replacement := replacements.get(type(child)):
+                setattr(parent, name, replacement(child))
 
 
 # ── the two graphs ────────────────────────────────────────────────────────────────────────────────
 
 
 class EncoderGraph(nn.Module):
-    """Sources → the state before the first token."""
+    """Token ids and padding mask → the decoder state before the first token."""
 
     def __init__(self, encoder: Encoder, decoder: Decoder, layout: StateLayout, names: list[str]):
         super().__init__()
         self.encoder, self.decoder, self.layout, self.names = encoder, decoder, layout, names
 
     def forward(self, ids: Ids, keep: Bool[Tensor, "B S"]) -> tuple[Tensor, ...]:
-        state = self.layout.flat(self.decoder.start(self.encoder.encode(ids, keep), ids.shape[0]))
-        return tuple(_empty(state[name], ids.shape[0]) for name in self.names)
+        state = self.layout.flatten(self.decoder.start(self.encoder.encode(ids, keep), ids.shape[0]))
+        return tuple(_without_computation(state[name], ids.shape[0]) for name in self.names)
 
 
-def _empty(tensor: Tensor, rows: Any) -> Tensor:
-    """A cache without entries needs nothing computed for it."""
+def _without_computation(tensor: Tensor, rows: int) -> Tensor:
+    """A tensor without entries (an empty cache) as a constant, so that the graph does not compute it."""
     return tensor.new_zeros(rows, *tensor.shape[1:]) if 0 in tensor.shape[1:] else tensor
 
 
 class StepGraph(nn.Module):
-    """A token of each hypothesis and the state → log-probabilities, and what of the state has changed."""
+    """The last token of each hypothesis and the state → log-probabilities and the changed tensors of the state."""
 
-    def __init__(self, decoder: Decoder, head: Head, layout: StateLayout, moving: list[str]):
+    def __init__(self, decoder: Decoder, head: Head, layout: StateLayout, changing: list[str]):
         super().__init__()
-        self.decoder, self.head, self.layout, self.moving = decoder, head, layout, moving
+        self.decoder, self.head, self.layout, self.changing = decoder, head, layout, changing
 
     def forward(self, tokens: Int[Tensor, "B"], state: dict[str, Tensor]) -> tuple[Tensor, ...]:
-        hidden, after = self.decoder.step(tokens[:, None], self.layout.nested(state))
-        flat = self.layout.flat(after)
-        return self.head.log_probs(hidden[:, -1]), *(flat[name] for name in self.moving)
+        hidden, after = self.decoder.step(tokens[:, None], self.layout.unflatten(state))
+        tensors = self.layout.flatten(after)
+        return self.head.log_probs(hidden[:, -1]), *(tensors[name] for name in self.changing)
 
 
 @dataclass(frozen=True)
-class Example:
-    """Sizes to trace with. No two are the same, and none is 0 or 1, which torch takes for constants."""
+class ExampleSizes:
+    """Sizes to trace with. They are all different, and none is 0 or 1, which torch would treat as constants."""
 
     sentences: int
     beam: int
@@ -215,7 +220,7 @@ class Example:
         return {"ids": ids, "keep": ids > 0}
 
     def state(self, model: Model) -> Any:
-        """After `past` steps of a beam."""
+        """The decoder state after `past` steps of beam search."""
         assert model.decoder is not None
         state = model.decoder.start(model.encoder.encode(*self.sources().values()), self.sentences)
         state = select(state, torch.arange(self.sentences).repeat_interleave(self.beam))
@@ -235,73 +240,73 @@ class Example:
         }
 
 
-EXAMPLE = Example(sentences=2, beam=2, source=5, past=3)
-SECOND_EXAMPLE = Example(sentences=3, beam=3, source=6, past=4)
+EXAMPLE = ExampleSizes(sentences=2, beam=2, source=5, past=3)
+SECOND_EXAMPLE = ExampleSizes(sentences=3, beam=3, source=6, past=4)
 
 
-def _free(one: Tensor, other: Tensor) -> dict[int, str]:
-    """The axes of a tensor that differ between two examples, and what they are."""
-    sizes = enumerate(zip(one.shape, other.shape, strict=True))
-    return {axis: EXAMPLE.names()[size] for axis, (size, another) in sizes if size != another}
+def _dynamic_axes(tensor: Tensor, second: Tensor) -> dict[int, str]:
+    """The axes whose sizes differ between the two examples, with their names."""
+    sizes = enumerate(zip(tensor.shape, second.shape, strict=True))
+    return {axis: EXAMPLE.names()[size] for axis, (size, second_size) in sizes if size != second_size}
 
 
 @torch.no_grad()
-def graphs(model: Model) -> tuple[Any, Any]:
-    """The graphs of a model that writes: `ids`, `keep` → state; `tokens`, state → `log_probs`, `next.` state."""
+def graphs(model: Model) -> tuple[ONNXProgram, ONNXProgram]:
+    """The encoder graph (`ids`, `keep` → state) and the step graph (`tokens`, state → `log_probs`, `next.` state)."""
     model = _exportable(model)
     assert model.decoder is not None
-    state, other = EXAMPLE.state(model), SECOND_EXAMPLE.state(model)
+    state, second_state = EXAMPLE.state(model), SECOND_EXAMPLE.state(model)
     layout = StateLayout(state)
-    flat, other = layout.flat(state), layout.flat(other)
-    moving = [name for name in flat if name not in layout.fixed]
+    tensors, second = layout.flatten(state), layout.flatten(second_state)
+    changing = [name for name in tensors if name not in layout.fixed]
     step = _traced(
-        StepGraph(model.decoder, model.head, layout, moving),
-        {"tokens": EXAMPLE.tokens(), "state": flat},
-        {"tokens": {0: "hypotheses"}, "state": {name: _free(flat[name], other[name]) for name in flat}},
-        ["tokens", *flat],
-        ["log_probs", *(NEXT_STATE_PREFIX + name for name in moving)],
+        StepGraph(model.decoder, model.head, layout, changing),
+        {"tokens": EXAMPLE.tokens(), "state": tensors},
+        {"tokens": {0: "hypotheses"}, "state": {name: _dynamic_axes(tensors[name], second[name]) for name in tensors}},
+        ["tokens", *tensors],
+        ["log_probs", *(NEXT_STATE_PREFIX + name for name in changing)],
     )
-    needed = _needed(step, moving)
-    reading = EncoderGraph(model.encoder, model.decoder, layout, needed)
-    free = {0: "sentences", 1: "source"}
-    encoder = _traced(reading, EXAMPLE.sources(), {"ids": free, "keep": free}, ["ids", "keep"], needed)
+    state_names = _remove_unused_inputs(step, changing)
+    encoder_graph = EncoderGraph(model.encoder, model.decoder, layout, state_names)
+    axes = {0: "sentences", 1: "source"}
+    encoder = _traced(encoder_graph, EXAMPLE.sources(), {"ids": axes, "keep": axes}, ["ids", "keep"], state_names)
     return encoder, step
 
 
-def _needed(step: Any, moving: list[str]) -> list[str]:
-    """The state that a step reads; what of a memory it never looks at is left out of its inputs."""
+def _remove_unused_inputs(step: ONNXProgram, changing: list[str]) -> list[str]:
+    """Remove the inputs for parts of the memory that a step does not use; returns the names of the remaining state."""
     inputs = step.model.graph.inputs
-    for value in [v for v in inputs if not v.uses() and v.name not in ("tokens", *moving)]:
+    for value in [v for v in inputs if not v.uses() and v.name not in ("tokens", *changing)]:
         inputs.remove(value)
-    return [value.name for value in inputs if value.name != "tokens"]
+    return [str(value.name) for value in inputs if value.name != "tokens"]
 
 
 def _traced(
-    module: nn.Module, example: dict[str, Any], free: dict[str, Any], inputs: list[str], outputs: list[str]
-) -> Any:
-    with _quiet():
+    module: nn.Module, example: dict[str, Any], dynamic_axes: dict[str, Any], inputs: list[str], outputs: list[str]
+) -> ONNXProgram:
+    with _without_warnings():
         try:
             program = torch.onnx.export(
                 module.eval(),
                 kwargs=example,
-                dynamo=True,  # the older exporter is on its way out, and takes what depends on a size for a constant
-                dynamic_shapes=free,
+                dynamo=True,  # the older exporter is deprecated, and treats values that depend on a size as constants
+                dynamic_shapes=dynamic_axes,
                 input_names=inputs,
                 output_names=outputs,
                 opset_version=OPSET,
-                custom_translation_table={torch.ops.aten.repeat_interleave.self_int: _each_repeated},
+                custom_translation_table={torch.ops.aten.repeat_interleave.self_int: _repeat_interleave},
                 verbose=False,
             )
         except OnnxExporterError as error:
-            raise Unexportable(_blame(error, module)) from error
+            raise Unexportable(_describe(error, module)) from error
     assert program is not None
-    _forget_origins(program.model)
+    _remove_source_locations(program)
     return program
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Torch's exporter warns of what it does itself, and tells of packages that nobody asked for."""
+def _without_warnings() -> Iterator[None]:
+    """torch's exporter warns about its own code, and about optional packages."""
     log = logging.getLogger("torch.onnx")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -313,18 +318,19 @@ def _quiet() -> Iterator[None]:
         log.setLevel(before)
 
 
-def _blame(error: Exception, module: nn.Module) -> str:
-    """The innermost part that was at work when tracing failed, and why it did."""
+def _describe(error: Exception, module: nn.Module) -> str:
+    """The innermost part of the model that was running when tracing failed, and the cause."""
     cause = error.__cause__ or error
     names = {id(part): f"{name} ({type(part).__name__})" for name, part in module.named_modules() if name}
     part = "a part of the model"
     for frame, _ in traceback.walk_tb(cause.__traceback__):
         part = names.get(id(frame.f_locals.get("self")), part)
-    return f"{part}: does not go into a graph: {next(iter(str(cause).splitlines()), type(cause).__name__)}"
+    return f"{part}: cannot be exported: {next(iter(str(cause).splitlines()), type(cause).__name__)}"
 
 
-def _forget_origins(model: Any) -> None:
-    """The exporter notes with every node which line of which file on this machine it comes from."""
+def _remove_source_locations(program: ONNXProgram) -> None:
+    """The exporter stores with every node the source file and line it comes from, as paths of this machine."""
+    model = program.model
     for node in model.graph.all_nodes():
         node.metadata_props.clear()
         node.doc_string = None
@@ -336,8 +342,9 @@ def _forget_origins(model: Any) -> None:
     model.metadata_props.clear()
 
 
-def _each_repeated(rows: Any, count: Any, dim: int = 0, output_size: Any = None) -> Any:
-    """Each row `count` times: onnxscript's own translation puts a count that is no constant on the wrong axis."""
+def _repeat_interleave(rows: Any, count: Any, dim: int = 0, output_size: Any = None) -> Any:
+    """Repeat each row `count` times. onnxscript's own translation repeats along the wrong axis if the count is not a
+    constant."""
     import onnxscript
 
     op: Any = onnxscript.opset18

@@ -70,12 +70,12 @@ class RecurrentDecoder(nn.Module):
     """A recurrent net that is initialized from the source's summary and receives a context at each step.
 
     ```
-    attend = "before"   context = cross(previous state) → state = cell([word; context; fed])   (Bahdanau et al. 2015)
-    attend = "after"    state = cell([word; fed]) → context = cross(state)                     (Luong et al. 2015)
+    attend = "before"   context = cross(previous state) → state = cell([token; context; fed])   (Bahdanau et al. 2015)
+    attend = "after"    state = cell([token; fed]) → context = cross(state)                      (Luong et al. 2015)
     ```
-    The readout then combines state, context and word into the hidden vector for the head. With `input_feeding`, `fed`
-    is the previous readout (Luong et al. 2015, §3.3). A context that does not depend on the query (`at_start`,
-    `every_step`) is always an input of the cell, whatever `attend` says.
+    `token` is the embedding of the input token. The readout combines state, context and token into the hidden vector
+    for the head. With `input_feeding`, `fed` is the previous readout (Luong et al. 2015, §3.3). A context that does not
+    depend on the query (`at_start`, `every_step`) is always an input of the cell, with both values of `attend`.
 
     A whole target is one call of torch's fused net, unless the cell's input depends on the previous step: with input
     feeding, and with attention before the cell.
@@ -143,14 +143,14 @@ class RecurrentDecoder(nn.Module):
 
     def _step_by_step(self, x: States, places: Places, state: RecurrentState) -> tuple[States, RecurrentState]:
         cell, memory, fed = state["cell"], state["memory"], state.get("fed")
-        word_gates = self.cell.input_gates(x).unbind(1)  # of all words in one product
+        token_gates = self.cell.input_gates(x).unbind(1)  # of all tokens in one product
         states, contexts, readouts = [], [], []
         context: Tensor = x[:, :0]
         for t in range(x.shape[1]):
             here = places.one(t)
             if self.before:
                 context, memory = self.cross(cell[-1][0][:, None], here, memory)
-            y, cell = self.cell.step(self._gates(word_gates[t], context, fed), cell)
+            y, cell = self.cell.step(self._gates(token_gates[t], context, fed), cell)
             if not self.before:
                 context, memory = self.cross(y[:, None], here, memory)
             if self.input_feeding:
@@ -169,9 +169,9 @@ class RecurrentDecoder(nn.Module):
             new_state["fed"] = fed
         return hidden, new_state
 
-    def _gates(self, word_gates: Float[Tensor, "B G"], context: Tensor, fed: Tensor | None) -> Float[Tensor, "B G"]:
-        """The contribution of the whole input [word; context; fed] to the gates, given that of the word."""
+    def _gates(self, token_gates: Float[Tensor, "B G"], context: Tensor, fed: Tensor | None) -> Float[Tensor, "B G"]:
+        """The contribution of the whole input [token; context; fed] to the gates, given that of the token embedding."""
         others = ([context[:, 0]] if self.before and self.cross.width else []) + ([fed] if fed is not None else [])
         if not others:
-            return word_gates
-        return word_gates + self.cell.input_gates(others[0] if len(others) == 1 else torch.cat(others, -1), self.dim)
+            return token_gates
+        return token_gates + self.cell.input_gates(others[0] if len(others) == 1 else torch.cat(others, -1), self.dim)

@@ -2,8 +2,8 @@
 
 torch multiplies 32-bit matrices with MKL, which uses only the narrower instructions (AVX2) on AMD processors. oneDNN,
 which is also part of torch, uses AVX-512 there and is twice as fast. But oneDNN compiles a kernel for each number of
-rows that it meets, which takes a millisecond or more, and caches a thousand of them. The rows are therefore padded with
-zeros, so that only few different numbers of rows occur.
+rows that occurs, which takes a millisecond or more, and caches a thousand of them. The rows are therefore padded with
+zeros, so that there are only a few different row counts.
 """
 
 from functools import cache

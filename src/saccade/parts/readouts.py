@@ -1,4 +1,4 @@
-"""Readouts: from a recurrent decoder's state, context and input word to the hidden vector that the head reads."""
+"""Readouts: from a recurrent decoder's state, context and input token to the hidden vector that the head reads."""
 
 from collections.abc import Callable
 from typing import Annotated, Protocol
@@ -12,16 +12,16 @@ from saccade.shapes import Float, States
 
 
 class Readout(Protocol):
-    """The contract of a readout: (cell state, context, embedding of the input word) → hidden [B T D]. The context may
+    """The contract of a readout: (cell state, context, embedding of the input token) → hidden [B T D]. The context may
     have width 0."""
 
-    def __call__(self, state: States, context: Float[Tensor, "B T C"], word: States) -> States: ...
+    def __call__(self, state: States, context: Float[Tensor, "B T C"], token: States) -> States: ...
 
 
 class PlainReadout(nn.Module):
     """hidden = state (Sutskever, Vinyals & Le 2014)."""
 
-    def forward(self, state: States, context: Float[Tensor, "B T C"], word: States) -> States:
+    def forward(self, state: States, context: Float[Tensor, "B T C"], token: States) -> States:
         return state
 
 
@@ -32,20 +32,20 @@ class Attentional(nn.Module):
         super().__init__()
         self.out = linear(dim + context, dim)
 
-    def forward(self, state: States, context: Float[Tensor, "B T C"], word: States) -> States:
+    def forward(self, state: States, context: Float[Tensor, "B T C"], token: States) -> States:
         return torch.tanh(self.out(torch.cat([state, context], -1)))
 
 
 class Deep(nn.Module):
-    """hidden = tanh(W [state; context; word] + b): a deep output layer that also sees the input word (Pascanu et al.
+    """hidden = tanh(W [state; context; token] + b): a deep output layer that also sees the input token (Pascanu et al.
     2014; Cho et al. 2014; Bahdanau et al. 2015), with tanh in place of their maxout."""
 
     def __init__(self, dim: int, context: int):
         super().__init__()
         self.out = linear(2 * dim + context, dim)
 
-    def forward(self, state: States, context: Float[Tensor, "B T C"], word: States) -> States:
-        return torch.tanh(self.out(torch.cat([state, context, word], -1)))
+    def forward(self, state: States, context: Float[Tensor, "B T C"], token: States) -> States:
+        return torch.tanh(self.out(torch.cat([state, context, token], -1)))
 
 
 READOUTS: dict[str, Callable[..., Readout]] = {"deep": Deep, "attentional": Attentional, "plain": PlainReadout}

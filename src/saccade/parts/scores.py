@@ -17,7 +17,7 @@ from saccade.parts.inits import per_head
 from saccade.shapes import Float, Heads, Prepared, Scores
 
 
-class Score(Protocol):
+class AttentionScore(Protocol):
     """The contract of a score. `prepared` is the width P of prepared queries and keys."""
 
     @property
@@ -147,7 +147,7 @@ class Additive(nn.Module):
         return torch.einsum("bhtsp,hp->bhts", hidden, self.out[..., 0])
 
 
-SCORES: dict[str, Callable[..., Score]] = {
+SCORES: dict[str, Callable[..., AttentionScore]] = {
     "scaled_dot": ScaledDot,
     "dot": Dot,
     "multiplicative": Multiplicative,
@@ -155,4 +155,4 @@ SCORES: dict[str, Callable[..., Score]] = {
     "additive": Additive,
 }
 
-ScoreSlot = Annotated[Callable[..., Score], Slot(SCORES)]
+ScoreSlot = Annotated[Callable[..., AttentionScore], Slot(SCORES)]

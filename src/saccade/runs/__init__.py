@@ -1,1 +1,1 @@
-"""Runs: a directory that holds everything about one training, and is all that passes from training to what follows."""
+"""Runs: the directory that a training writes. Evaluation, translation, serving and export read only this directory."""

@@ -28,7 +28,7 @@ class Checkpoints:
         return sorted(int(name) for name in names if name.isdigit())
 
     def newest_valid(self) -> tuple[Path | None, list[str]]:
-        """The newest undamaged checkpoint, and one message for each newer one. Those are renamed to `damaged-step-…`."""
+        """The newest undamaged checkpoint, and a message for each newer one, which is renamed to `damaged-step-…`."""
         messages = []
         for step in reversed(self.steps()):
             message = self.set_aside_if_damaged(step)
@@ -65,8 +65,8 @@ class Checkpoints:
         return self._existing(target)
 
     def find(self, name: str) -> Path:
-        """The checkpoint with a name: `average`, `best`, `latest`, `step-N`, or `auto` (the average if there is one, else
-        the best, else the latest)."""
+        """The checkpoint called `average`, `best`, `latest`, `step-N` or `auto` (the average if there is one, else the
+        best, else the latest)."""
         names = {"average": self._existing("average"), "best": self.marked("best"), "latest": self.marked("latest")}
         if name == "auto":
             newest = next((self.at(step) for step in reversed(self.steps())), None)
@@ -77,7 +77,9 @@ class Checkpoints:
             path = names.get(name)
         if path is None:
             existing = sorted([n for n, p in names.items() if p] + [self.at(s).name for s in self.steps()])
-            raise RunError(f"{self.folder}: there is no checkpoint '{name}' (there are: {', '.join(existing) or 'none'})")
+            raise RunError(
+                f"{self.folder}: there is no checkpoint '{name}' (there are: {', '.join(existing) or 'none'})"
+            )
         return path
 
     def _existing(self, name: str) -> Path | None:

@@ -65,7 +65,7 @@ def write_folder(folder: Path, writers: Mapping[str, FileWriter], facts: Mapping
         temporary.mkdir(parents=True)
         for name, write in writers.items():
             write(temporary / name)
-            os.chmod(temporary / name, 0o666 & ~_umask())  # safetensors creates 0600, and a server may run as another user
+            os.chmod(temporary / name, 0o666 & ~_umask())  # safetensors sets 0600, but a server may be another user
             sync(temporary / name)
         files = {
             name: {"sha256": sha256(temporary / name), "bytes": (temporary / name).stat().st_size} for name in writers
@@ -99,7 +99,7 @@ def clear_leftovers(folder: Path) -> None:
 
 
 def verify(folder: Path) -> dict[str, Any]:
-    """Check size and checksum of every file of a folder and return the manifest. Raises an error that names the file."""
+    """Check size and checksum of every file of a folder and return the manifest. An error names the damaged file."""
     manifest = read_json(folder / "manifest.json")
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict):
@@ -107,7 +107,7 @@ def verify(folder: Path) -> dict[str, Any]:
     for name, expected in files.items():
         path = folder / name
         if Path(name).name != name or name == ".." or path.is_symlink():
-            raise RunError(f"{path}: is outside of its folder; a manifest may only list files in its own folder")
+            raise RunError(f"{path}: points outside its folder; the files must be in the folder itself, not links")
         if not path.is_file():
             raise RunError(f"{path}: is missing")
         if not isinstance(expected, dict) or path.stat().st_size != expected.get("bytes"):

@@ -109,7 +109,7 @@ class RunFolder:
             has_decoder=config.built_task.has_decoder,
         )
 
-    # ── how word alignments are read from attention ──
+    # ── settings for word alignment by attention ──
 
     def alignment_settings(self) -> AlignmentSettings | None:
         """The settings that `saccade align search` found; None if there was no search."""
@@ -124,7 +124,7 @@ class RunFolder:
     def store_alignment_settings(self, settings: AlignmentSettings, found_on: dict[str, Any]) -> None:
         write_bytes(self.path / ALIGNMENT, to_json(settings.plain() | {"found_on": found_on}))
 
-    # ── one training process, one config, one data set ──
+    # ── the lock, and checks that config and data are unchanged ──
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -71,7 +71,9 @@ def load_weights(model: nn.Module, folder: Path) -> dict[str, Any]:
     any of its names."""
     manifest = verify(folder)
     if manifest.get("format") != FORMAT:
-        raise RunError(f"{folder}: has format {manifest.get('format')}, but this version of Saccade reads format {FORMAT}")
+        raise RunError(
+            f"{folder}: has format {manifest.get('format')}, but this version of Saccade reads format {FORMAT}"
+        )
     stored = _load(folder, WEIGHTS, manifest)
     tensors, aliases = named_tensors(model)
     for name, tensor in tensors.items():
@@ -81,7 +83,7 @@ def load_weights(model: nn.Module, folder: Path) -> dict[str, Any]:
             raise RunError(f"{folder / WEIGHTS}: {name} is missing")
         if value.shape != tensor.shape:
             raise RunError(
-                f"{folder / WEIGHTS}: {name} has the shape {list(value.shape)}, but the model needs {list(tensor.shape)}"
+                f"{folder / WEIGHTS}: {name} has shape {list(value.shape)}, but the model needs {list(tensor.shape)}"
             )
         with torch.no_grad():
             tensor.copy_(value)

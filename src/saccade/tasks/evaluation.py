@@ -24,7 +24,7 @@ PERFECT_SCORE = 99.995  # percent; rounds to 100.00
 
 
 @dataclass(frozen=True)
-class Score:
+class MetricScore:
     """The value of one metric, with its 95 % confidence interval and its sacreBLEU signature where they exist."""
 
     name: str
@@ -66,7 +66,7 @@ class Evaluation:
     split: str
     rows: int
     length_unit: str
-    scores: tuple[Score, ...]
+    scores: tuple[MetricScore, ...]
     best: tuple[ScoredRow, ...]
     worst: tuple[ScoredRow, ...]
     lengths: tuple[LengthBucket, ...]

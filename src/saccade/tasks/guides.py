@@ -2,7 +2,7 @@
 (Chen et al. 2016; Garg et al. 2019). The links come with the training data (`links` of the source `pairs`), or are
 computed from it by a statistical aligner.
 
-A guided model also learns to translate much sooner: learning where to attend takes an unguided one longest.
+A guided model also learns to translate much sooner: without a guide, learning where to attend takes most of the time.
 """
 
 from collections.abc import Callable, Iterable

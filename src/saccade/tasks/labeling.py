@@ -19,7 +19,7 @@ from saccade.metrics.labels import Confusion
 from saccade.models.assemble import Model
 from saccade.tasks.evaluation import (
     Evaluation,
-    Score,
+    MetricScore,
     ScoredRow,
     best_and_worst,
     bootstrap_interval,
@@ -56,7 +56,7 @@ class Labeling(ABC):
     def __init__(self, *, smoothing: Rate = 0.0):
         self.smoothing = smoothing
 
-    # ── what each of the two defines ──
+    # ── defined by the subclass ──
 
     @abstractmethod
     def text(self, row: Any) -> str:
@@ -84,7 +84,7 @@ class Labeling(ABC):
     @abstractmethod
     def sample(self, row: Any, predicted: Sequence[str]) -> ValidationSample: ...
 
-    # ── what they share ──
+    # ── shared by both tasks ──
 
     def learn(self, rows: Sequence[Row], kind: TokenizerKind, joint: bool) -> LabelCodecs:
         labels = LabelCodec.learn(name for row in rows for name in self.labels(row))
@@ -161,8 +161,8 @@ class Labeling(ABC):
             rows=len(rows),
             length_unit=length_unit,
             scores=(
-                Score("Accuracy, %", _accuracy(counts.sum(0)), bootstrap_interval(counts, _accuracy)),
-                Score("Macro F1, %", _macro_f1(counts.sum(0)), bootstrap_interval(counts, _macro_f1)),
+                MetricScore("Accuracy, %", _accuracy(counts.sum(0)), bootstrap_interval(counts, _accuracy)),
+                MetricScore("Macro F1, %", _macro_f1(counts.sum(0)), bootstrap_interval(counts, _macro_f1)),
             ),
             best=best,
             worst=worst,

@@ -170,9 +170,9 @@ def _cost_to_go(
     keep = batch.outputs.keep
     keep = torch.ones(rows, steps, dtype=torch.bool, device=token_costs.device) if keep is None else keep
     costs = token_costs.new_zeros(rows, steps).masked_scatter(keep, token_costs)
-    both = torch.stack([costs, keep.to(token_costs.dtype)])
+    costs_and_counts = torch.stack([costs, keep.to(token_costs.dtype)])
     if side == "decoder":
-        cost, count = both.flip(-1).cumsum(-1).flip(-1)
+        cost, count = costs_and_counts.flip(-1).cumsum(-1).flip(-1)
     else:
-        cost, count = both.sum(-1, keepdim=True).expand(-1, -1, batch.source.values.shape[1])
+        cost, count = costs_and_counts.sum(-1, keepdim=True).expand(-1, -1, batch.source.values.shape[1])
     return cost, count

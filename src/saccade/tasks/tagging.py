@@ -62,7 +62,7 @@ class Tagging(Labeling):
     def predict(
         self, model: Model, codecs: LabelCodecs, rows: Sequence[TaggedOrSeries], longest: int, batch_tokens: int
     ) -> list[list[str]]:
-        """A label for each step. Sequences longer than `longest` are read in overlapping windows."""
+        """A label for each step. Sequences longer than `longest` are split into overlapping windows."""
         steps = encode_steps(rows, codecs.source)
         outputs = predict_windows(model, [values for values, _ in steps], longest, batch_tokens, _states, _argmax)
         tags = []

@@ -69,7 +69,7 @@ class Task(Protocol):
     rows: tuple[type, ...]  # the row types it is trained on
     expects: str  # the same in words, for error messages
     unit: str  # what a row is called in messages
-    has_decoder: bool  # otherwise the head reads the encoder
+    has_decoder: bool  # without one, the head is applied to the encoder's output
     collate: Collate
     metrics: tuple[Metric, ...]  # of a validation
     best_metric: Metric  # selects the best checkpoint unless train.best_by names another one

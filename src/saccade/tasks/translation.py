@@ -21,7 +21,7 @@ from saccade.metrics.translation import bleu, chrf, exact_match, score
 from saccade.models.assemble import Model
 from saccade.tasks.evaluation import (
     Evaluation,
-    Score,
+    MetricScore,
     ScoredRow,
     best_and_worst,
     bootstrap_interval,
@@ -81,8 +81,8 @@ class Translation:
 
     def learn(self, rows: Sequence[Pair], kind: TokenizerKind, joint: bool) -> Tokenizers:
         if joint:
-            both = kind.learn(text for pair in rows for text in (pair.source, pair.target))
-            return Codecs(both, both)
+            shared = kind.learn(text for pair in rows for text in (pair.source, pair.target))
+            return Codecs(shared, shared)
         return Codecs(kind.learn([pair.source for pair in rows]), kind.learn([pair.target for pair in rows]))
 
     def files(self, codecs: Tokenizers) -> dict[str, bytes]:
@@ -92,8 +92,8 @@ class Translation:
 
     def read(self, files: Mapping[str, bytes], kind: TokenizerKind, joint: bool) -> Tokenizers:
         if joint:
-            both = kind.read(file_of(files, "joint.model"))
-            return Codecs(both, both)
+            shared = kind.read(file_of(files, "joint.model"))
+            return Codecs(shared, shared)
         return Codecs(kind.read(file_of(files, "source.model")), kind.read(file_of(files, "target.model")))
 
     def describe(self, codecs: Tokenizers) -> str:
@@ -129,7 +129,7 @@ class Translation:
         rows = range(len(corpus))
         sources, targets = [corpus.source(row).tolist() for row in rows], [corpus.target(row).tolist() for row in rows]
         aligned = align_both_ways(sources, targets, lambda line: report(f"aligning the training tokens, {line}"))
-        corpus.links = [_as_array(_link_weights(graded(*both))) for both in aligned]
+        corpus.links = [_as_array(_link_weights(graded(*directions))) for directions in aligned]
 
     def loss(self, model: Model, batch: Batch) -> Loss:
         if self.r_drop:
@@ -165,8 +165,8 @@ class Translation:
         ]
 
         def scores(chosen: Sequence[int]) -> dict[str, float]:
-            both = [outputs[i] for i in chosen], [references[i] for i in chosen]
-            return {CHRF.title: chrf(*both), BLEU.title: bleu(*both)}
+            texts = [outputs[i] for i in chosen], [references[i] for i in chosen]
+            return {CHRF.title: chrf(*texts), BLEU.title: bleu(*texts)}
 
         best, worst = best_and_worst(scored)
         return Evaluation(
@@ -180,18 +180,18 @@ class Translation:
         )
 
 
-def _corpus_scores(outputs: Sequence[str], references: Sequence[str]) -> tuple[Score, ...]:
+def _corpus_scores(outputs: Sequence[str], references: Sequence[str]) -> tuple[MetricScore, ...]:
     result = score(outputs, references)
     titles = {BLEU.key: BLEU.title, CHRF.key: CHRF.title, "bleu_lc_tok": "BLEU, lower-cased and tokenized"}
     matches = np.array([[output == reference, 1] for output, reference in zip(outputs, references, strict=True)])
     return (
         *(
-            Score(
+            MetricScore(
                 title, getattr(result, key), (result.interval[key][0], result.interval[key][1]), result.signatures[key]
             )
             for key, title in titles.items()
         ),
-        Score(
+        MetricScore(
             "Exact match, %",
             result.exact_match,
             bootstrap_interval(matches, lambda sums: 100 * float(sums[0] / sums[1])),

@@ -17,7 +17,8 @@ from saccade.places import Memory
 
 @dataclass(frozen=True)
 class Window:
-    """The model reads positions `first` to `end` (exclusive); its outputs for `keep_from` to `keep_to` are kept."""
+    """The model's input is the positions from `first` to `end` (exclusive); its predictions from `keep_from` to
+    `keep_to` (exclusive) are kept."""
 
     first: int
     end: int
@@ -30,8 +31,8 @@ def windows(length: int, size: int) -> list[Window]:
     if length <= size:
         return [Window(0, length, 0, length)] if length else []
     firsts = [*range(0, length - size, size - size // 2), length - size]
-    borders = [0, *((left + right + size + 1) // 2 for left, right in pairwise(firsts)), length]
-    return [Window(first, first + size, *kept) for first, kept in zip(firsts, pairwise(borders), strict=True)]
+    boundaries = [0, *((left + right + size + 1) // 2 for left, right in pairwise(firsts)), length]
+    return [Window(first, first + size, *kept) for first, kept in zip(firsts, pairwise(boundaries), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ def predict_windows(
     states: Callable[[Memory], Tensor],
     output_of: Callable[[Tensor], Tensor],
 ) -> list[list[WindowOutput]]:
-    """For each sequence its windows with output_of(log-probabilities of states(memory)) of each."""
+    """The windows of each sequence, and for each window output_of(log-probabilities). `states` selects the part of the
+    encoder's output that the head is applied to."""
     numbered = [(row, window) for row, values in enumerate(sequences) for window in windows(len(values), longest)]
     inputs = [sequences[row][window.first : window.end] for row, window in numbered]
     corpus = Corpus(inputs, [[]] * len(numbered), COLLATE_LABELS)

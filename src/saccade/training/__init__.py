@@ -1,1 +1,1 @@
-"""Training: one loop, readable from top to bottom, that ends with the same bits however often it was killed."""
+"""Training: a training that is killed and resumed ends with the same bits as one that is not."""

@@ -21,8 +21,8 @@ from saccade.training.state import TrainingState
 
 
 def save(job: TrainingJob, run: RunFolder, state: TrainingState, *, regular: bool) -> None:
-    """Save a checkpoint. It is `regular` after a validation, and not if the training was interrupted. All ranks take
-    part, because each may hold a shard; rank 0 writes."""
+    """Save a checkpoint: a `regular` one after a validation, another one at an interruption. All ranks call this,
+    because each may hold a shard; rank 0 writes."""
     if regular:
         state.regular.append(state.step)
     job.strategy.collect_weights()
@@ -33,7 +33,7 @@ def save(job: TrainingJob, run: RunFolder, state: TrainingState, *, regular: boo
 
 def _write(job: TrainingJob, run: RunFolder, state: TrainingState, tensors: Mapping[str, Tensor]) -> None:
     checkpoints = run.checkpoints
-    if (old := checkpoints.folder / "average").exists():  # of a shorter training: `auto` would still prefer it
+    if (old := checkpoints.folder / "average").exists():  # left by a shorter training; `auto` would prefer it
         discard(old)
     if run.metrics.exists():
         with run.metrics.open("rb") as file:

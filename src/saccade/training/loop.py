@@ -1,4 +1,4 @@
-"""The training loop. A training that is killed at any moment and started again ends with the same bits."""
+"""The training loop. A training that is killed at any moment and resumed ends with the same bits."""
 
 import json
 import math
@@ -71,7 +71,7 @@ def run_updates(
         if state.step % settings.validate_every == 0:
             validate(job, run, state, report)
             save(job, run, state, regular=True)
-        # all ranks stop at the same step, or none
+        # all ranks stop at the same step, even if only one got the signal
         signal_number, state.seconds.total = ranks.all_reduce_max(interrupts.number, state.seconds.total)
         if signal_number:
             if state.step not in state.regular:
@@ -84,7 +84,7 @@ def run_updates(
 
 
 def reason_to_stop(job: TrainingJob, state: TrainingState) -> str:
-    """Why training ends now; "" if it does not."""
+    """Why training stops now; "" if it continues."""
     settings, metric = job.recipe.train, job.recipe.best_metric
     if settings.stop_at and state.best is not None and not metric.is_better(settings.stop_at, than=state.best):
         return f"{metric.title} reached train.stop_at = {settings.stop_at:g}"
@@ -117,8 +117,8 @@ def update(job: TrainingJob, state: TrainingState, batches: Sequence[Batch]) -> 
 
 
 def batch_sums(batch: Batch, loss: Loss) -> dict[str, float]:
-    """What is logged of a batch, as sums. Auxiliary losses have the prefix `AUXILIARY`. An idle batch, which only keeps
-    a rank in step with the others, counts for nothing."""
+    """The sums that are logged for a batch. Auxiliary losses have the prefix `AUXILIARY`. The tokens of an idle batch,
+    which a rank without rows computes so that all ranks make the same calls, are not counted."""
     tokens = {
         "source_tokens": batch.source_tokens,
         "real_tokens": batch.real_tokens,

@@ -1,7 +1,7 @@
 import { translate } from "libretranslate";
 
 const [apiurl, query] = process.argv.slice(2);
-const told = await translate({ query, source: "en", target: "de", apiurl });
-const guessed = await translate({ query, target: "de", apiurl, apiKey: "none is needed" });
+const translated = await translate({ query, source: "en", target: "de", apiurl });
+const detected = await translate({ query, target: "de", apiurl, apiKey: "none is needed" });
 const unknown = await translate({ query, source: "en", target: "zz", apiurl }).catch((error) => error.message);
-console.log(JSON.stringify({ told, guessed, unknown }));
+console.log(JSON.stringify({ translated, detected, unknown }));

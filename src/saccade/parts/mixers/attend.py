@@ -9,7 +9,7 @@ from torch import Tensor
 
 from saccade.parts.dropout import Dropout
 from saccade.parts.normalizers import Normalizer
-from saccade.parts.scores import Score
+from saccade.parts.scores import AttentionScore
 from saccade.places import Places, attention_mask
 from saccade.shapes import Float, Heads, Prepared
 
@@ -43,7 +43,7 @@ class MemoryKeys:
 class AttentionPart(Protocol):
     """What `attend` needs of an attention module."""
 
-    score: Score
+    score: AttentionScore
     normalizer: Normalizer
     dropout: Dropout
     causal: bool

@@ -7,7 +7,7 @@ from saccade.parts.dropout import Dropout
 from saccade.parts.inits import linear
 from saccade.parts.mixers.attend import KeyValueCache, MemoryKeys, attend, cross_attend
 from saccade.parts.normalizers import Normalizer, NormalizerSlot, Softmax
-from saccade.parts.scores import ScaledDot, Score, ScoreSlot
+from saccade.parts.scores import AttentionScore, ScaledDot, ScoreSlot
 from saccade.places import Memory, PerSentence, Places
 from saccade.shapes import Heads, Prepared, States
 
@@ -46,7 +46,7 @@ class MultiHead(Part):
         keys, values = key_width or dim // heads, value_width or dim // heads
         self.query, self.key = linear(dim, heads * keys), linear(dim, heads * keys)
         self.value, self.out = linear(dim, heads * values), linear(heads * values, dim)
-        self.score: Score = build(score, "score", heads=heads, width=keys)
+        self.score: AttentionScore = build(score, "score", heads=heads, width=keys)
         self.normalizer: Normalizer = build(normalizer, "normalizer")
         self.dropout = Dropout(dropout)
 

@@ -12,7 +12,7 @@ from saccade.notes import Part
 from saccade.parts.dropout import Dropout
 from saccade.parts.mixers.attend import Keys, KeyValueCache, MemoryKeys, attend, cross_attend
 from saccade.parts.normalizers import Normalizer, NormalizerSlot, Softmax
-from saccade.parts.scores import ScaledDot, Score, ScoreSlot
+from saccade.parts.scores import AttentionScore, ScaledDot, ScoreSlot
 from saccade.places import Memory, PerSentence, Places, attention_mask
 from saccade.shapes import Float, Heads, Prepared, States
 
@@ -55,7 +55,7 @@ class Unprojected(Part):
         if coverage_loss and not coverage:
             raise BuildError("needs coverage = true", ("coverage_loss",))
         self.causal, self.width, self.coverage_loss = causal, dim, coverage_loss
-        self.score: Score = build(score, "score", heads=1, width=dim)
+        self.score: AttentionScore = build(score, "score", heads=1, width=dim)
         self.normalizer: Normalizer = build(normalizer, "normalizer")
         self.coverage_weight = nn.Parameter(0.1 * torch.randn(self.score.prepared)) if coverage else None
         self.dropout = Dropout(dropout)

@@ -1,4 +1,4 @@
-"""Pairs with their word alignment in a third file."""
+"""The pairs source with word alignments in a third file."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def linked(folder: Path, links: str, src: str = "a b\nc\n", tgt: str = "x\ny z\n
     return Pairs(folder, src="src", tgt="tgt", links="links")
 
 
-def test_every_pair_has_its_links(tmp_path: Path) -> None:
+def test_pairs_have_their_links(tmp_path: Path) -> None:
     source = linked(tmp_path, "0-0 1p0\n\n")
     assert [*source.rows()] == [
         Pair("a b", "x", "src:1", Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 0)}))),
@@ -30,34 +30,38 @@ def test_every_pair_has_its_links(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("links", "reason"),
     [
-        ("0-0\n0-2\n", "links:2: 0-2 links a word that is not there: there are 1 and 2, from 0"),
+        (
+            "0-0\n0-2\n",
+            "links:2: the link 0-2 is out of range: the pair has 1 source and 2 target words, counted from 0",
+        ),
         ("0-0\n0=1\n", "links:2: '0=1' is not a link; write source-target"),
-        ("0-0\n", "src:2: has no partner: links has 1 lines but src has 2"),
-        ("0-0\n0-0\n0-0\n0-0\n", "links:3: has no partner: src has 2 lines but links has 4"),
+        ("0-0\n", "src:2: has no counterpart: links has 1 lines but src has 2"),
+        ("0-0\n0-0\n0-0\n0-0\n", "links:3: has no counterpart: src has 2 lines but links has 4"),
     ],
 )
-def test_bad_links_are_named(tmp_path: Path, links: str, reason: str) -> None:
+def test_bad_links_are_reported_with_their_line(tmp_path: Path, links: str, reason: str) -> None:
     with pytest.raises(DataError) as caught:
         load(linked(tmp_path, links), skip_bad=False)
     assert reason in str(caught.value)
 
 
-def test_a_bad_pair_stays_one_fault(tmp_path: Path) -> None:
+def test_bad_pair_is_one_fault(tmp_path: Path) -> None:
     source = linked(tmp_path, "0-0\n0-0\n")
     (tmp_path / "src").write_bytes(b"\xff\nc\n")
-    found = [*source.rows()]
-    assert isinstance(found[0], Fault)
-    assert found[1] == Pair("c", "y z", "src:2", Gold(frozenset({(0, 0)}), frozenset({(0, 0)})))
+    rows = [*source.rows()]
+    assert isinstance(rows[0], Fault)
+    assert rows[1] == Pair("c", "y z", "src:2", Gold(frozenset({(0, 0)}), frozenset({(0, 0)})))
 
 
-def test_a_batch_says_how_much_an_output_belongs_to_a_place() -> None:
-    both, sure, less = [0, 1, 1], [0, 0, 1], [2, 0, 0.5]
-    links = [np.array([both, [1, 1, 1]]), np.array([sure, less, [1, 1, 0.5]]), np.zeros((0, 3))]
+def test_alignment_weights_of_a_batch() -> None:
+    two_links = np.array([[0, 1, 1], [1, 1, 1]])  # output 1 with source positions 0 and 1
+    unsure = np.array([[0, 0, 1], [2, 0, 0.5], [1, 1, 0.5]])
+    links = [two_links, unsure, np.zeros((0, 3))]
     batch = Corpus([[5, 6, 7], [5, 6, 7], [5]], [[8, 9], [8, 9], [8]], links=links).batch([0, 1, 2])
     assert batch.links is not None
-    assert batch.links.shape == (3, 3, 4)  # outputs and sources with their ends
+    assert batch.links.shape == (3, 3, 4)  # both with their end symbols
     assert batch.links[0].tolist() == [[0, 0, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 0, 0]]
-    shares = [[2 / 3, 0, 1 / 3, 0], [0, 0.5, 0, 0], [0, 0, 0, 0]]  # as sure as the surest; the second only half
-    assert batch.links[1].tolist() == [pytest.approx(row) for row in shares]
+    weights = [[2 / 3, 0, 1 / 3, 0], [0, 0.5, 0, 0], [0, 0, 0, 0]]  # sum to the highest confidence: 1, 0.5
+    assert batch.links[1].tolist() == [pytest.approx(row) for row in weights]
     assert not batch.links[2].any()
     assert Corpus([[5]], [[8]]).batch([0]).links is None

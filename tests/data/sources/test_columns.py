@@ -1,4 +1,4 @@
-"""Words in columns: CoNLL-2003, CoNLL-U and two-column TSV, and what each of them may get wrong."""
+"""The columns source: CoNLL-2003, CoNLL-U and two-column TSV, and the faults of each."""
 
 import gzip
 import os
@@ -44,7 +44,7 @@ Peter NNP B-NP B-PER
 """
 
 
-def test_conll_2003(tmp_path: Path):
+def test_conll_2003_is_read(tmp_path: Path):
     assert rows_of(tmp_path, CONLL_2003, separator="space") == [
         Tagged(("EU", "#", "1"), ("B-ORG", "O", "O"), "t.tsv:3"),
         Tagged(("Peter",), ("B-PER",), "t.tsv:9"),
@@ -68,7 +68,7 @@ CONLL_U = (
 )
 
 
-def test_conll_u_leaves_out_comments_ranges_and_empty_nodes(tmp_path: Path):
+def test_conll_u_comments_ranges_and_empty_nodes_are_skipped(tmp_path: Path):
     assert rows_of(tmp_path, CONLL_U, word=1, label=3) == [
         Tagged(("Vamos", "nos", "#"), ("VERB", "PRON", "SYM"), "t.tsv:4"),
         Tagged(("3-4",), ("NUM",), "t.tsv:10"),
@@ -76,7 +76,7 @@ def test_conll_u_leaves_out_comments_ranges_and_empty_nodes(tmp_path: Path):
     assert rows_of(tmp_path, CONLL_U, word=-9, label=-7) == rows_of(tmp_path, CONLL_U, word=1, label=3)
 
 
-def test_ranges_are_words_where_the_file_is_not_conll_u(tmp_path: Path):
+def test_ranges_are_words_if_the_file_is_not_conll_u(tmp_path: Path):
     (row,) = rows_of(tmp_path, "3-4\tNUM\n5.1\tNUM\n")
     assert isinstance(row, Tagged)
     assert row.source == ("3-4", "5.1")
@@ -86,30 +86,30 @@ def test_ranges_are_words_where_the_file_is_not_conll_u(tmp_path: Path):
     assert row == Tagged(("x",), ("y",), "t.tsv:1")
 
 
-def test_two_columns(tmp_path: Path):
+def test_two_tab_separated_columns_are_read(tmp_path: Path):
     assert rows_of(tmp_path, "a b\tX\nc\t\n\nd\tY") == [
         Tagged(("a b", "c"), ("X", ""), "t.tsv:1"),
         Tagged(("d",), ("Y",), "t.tsv:4"),
     ]
 
 
-def test_any_number_of_spaces(tmp_path: Path):
+def test_runs_of_spaces_are_one_separator(tmp_path: Path):
     assert rows_of(tmp_path, " a   X \nb\u00a0c X\n", separator="space") == [
         Tagged(("a", "b\u00a0c"), ("X", "X"), "t.tsv:1"),
     ]
 
 
-def test_gz(tmp_path: Path):
+def test_gzip_is_read(tmp_path: Path):
     (row,) = rows_of(tmp_path, gzip.compress(b"a\tX\n"), name="t.tsv.gz")
     assert row.location == "t.tsv.gz:1"
 
 
 @pytest.mark.parametrize("content", ["", "\n", "\n\n  \n\t\n", "# only\n# comments\n", "-DOCSTART-\n\n"])
-def test_no_sentences(tmp_path: Path, content: str):
+def test_file_without_sentences_has_no_rows(tmp_path: Path, content: str):
     assert rows_of(tmp_path, content) == []
 
 
-def test_many_blank_lines_and_a_docstart_within_a_sentence(tmp_path: Path):
+def test_extra_blank_lines_and_docstart_lines_are_skipped(tmp_path: Path):
     rows = rows_of(tmp_path, "\n\n-DOCSTART-\na\tX\n\n \n\t\nb\tY\n\n")
     assert [row.location for row in rows] == ["t.tsv:4", "t.tsv:8"]
 
@@ -117,36 +117,36 @@ def test_many_blank_lines_and_a_docstart_within_a_sentence(tmp_path: Path):
 # "#": a comment or a word
 
 
-def test_a_hash_is_a_word_if_it_has_the_columns_of_its_sentence(tmp_path: Path):
+def test_hash_line_is_a_word_if_it_has_the_columns_of_its_sentence(tmp_path: Path):
     (row,) = rows_of(tmp_path, "# a comment of six words here\n# # O\na b O\n", separator="space")
     assert isinstance(row, Tagged)
     assert row.source == ("#", "a")
     assert row.location == "t.tsv:2"
 
 
-def test_a_sentence_of_hashes_is_held_against_the_rest_of_the_file(tmp_path: Path):
+def test_sentence_of_hash_lines_is_compared_with_the_first_other_line(tmp_path: Path):
     rows = rows_of(tmp_path, "# a licence of many words\n\n# # O\n\na b O\n", separator="space")
     assert [row.location for row in rows] == ["t.tsv:3", "t.tsv:5"]
 
 
-def test_the_width_of_the_sentence_comes_before_that_of_the_file(tmp_path: Path):
+def test_column_count_of_the_sentence_takes_precedence_over_that_of_the_file(tmp_path: Path):
     rows = rows_of(tmp_path, "a\tX\n\nb\tm\tY\n#\tn\tZ\n# c\tcomment\n")
     assert rows[1] == Tagged(("b", "#"), ("Y", "Z"), "t.tsv:3")
 
 
-def test_a_broken_first_line_does_not_turn_words_into_comments(tmp_path: Path):
+def test_bad_first_line_does_not_turn_words_into_comments(tmp_path: Path):
     rows = rows_of(tmp_path, "broken\n\n#\tX\n\na\tY\n")
     assert [type(row) for row in rows] == [Fault, Tagged, Tagged]
     assert rows[1] == Tagged(("#",), ("X",), "t.tsv:3")
 
 
-# faults: one for a sentence, the sentences around it survive
+# faults: one per bad sentence; its neighbors are read
 
 BAD = {
-    "too few columns": ("a\tX\nb\n", "t.tsv:4: too few columns: 1 of the 2 needed", {"label": 1}),
-    "one column": ("a\n", "t.tsv:3: too few columns: of 1, 'word' and 'label' are the same one", {}),
-    "other separator": ("a X\n", "are they parted by tabs, as 'separator' says?", {}),
-    "ragged": ("a\tX\nb\tm\tX\n", "t.tsv:4: has 3 columns where its sentence began with 2", {}),
+    "too few columns": ("a\tX\nb\n", "t.tsv:4: too few columns: expected at least 2, got 1", {"label": 1}),
+    "one column": ("a\n", "t.tsv:3: too few columns: with 1, 'word' and 'label' are the same column", {}),
+    "other separator": ("a X\n", "check that the columns are separated by tabs, or change the option 'separator'", {}),
+    "ragged": ("a\tX\nb\tm\tX\n", "t.tsv:4: has 3 columns, but the first line of its sentence has 2", {}),
     "empty word": ("a\tX\n\tY\n", "t.tsv:4: the word is empty", {}),
     "word of spaces": ("a\tX\n \u00a0\tY\n", "t.tsv:4: the word is empty", {}),
     "empty word of a hash": ("a\tX\t1\n#x\t\t2\n", "t.tsv:4: the word is empty", {"word": 1, "label": 0}),
@@ -157,39 +157,39 @@ BAD = {
 
 
 @pytest.mark.parametrize(("sentence", "reason", "options"), BAD.values(), ids=BAD.keys())
-def test_fault(tmp_path: Path, sentence: str, reason: str, options: dict[str, Any]):
+def test_bad_sentence_is_one_fault(tmp_path: Path, sentence: str, reason: str, options: dict[str, Any]):
     rows = rows_of(tmp_path, f"x\tX\n\n{sentence}\ny\tY\n", **options)
     assert [type(row) for row in rows] == [Tagged, Fault, Tagged]
     assert reason in str(rows[1])
 
 
-def test_not_utf8_and_byte_order_mark(tmp_path: Path):
+def test_invalid_utf8_and_byte_order_mark_are_faults(tmp_path: Path):
     assert "t.tsv:2: byte 0xe9" in only_fault(tmp_path, b"a\tX\ncaf\xe9\tX\n")
     assert "t.tsv:1: the file starts with a byte order mark" in only_fault(tmp_path, b"\xef\xbb\xbfa\tX\n")
 
 
-def test_negative_columns_that_a_line_does_not_reach(tmp_path: Path):
-    assert "too few columns: 2 of the 3 needed" in only_fault(tmp_path, "a\tX\n", label=-3)
+def test_negative_column_beyond_the_line_is_a_fault(tmp_path: Path):
+    assert "too few columns: expected at least 3, got 2" in only_fault(tmp_path, "a\tX\n", label=-3)
 
 
-def test_word_and_label_are_two_columns(tmp_path: Path):
-    with pytest.raises(DataError, match="label: is column 1, and so is 'word'"):
+def test_word_and_label_must_be_different_columns(tmp_path: Path):
+    with pytest.raises(DataError, match="label: is the same column as 'word' \\(1\\)"):
         Columns(tmp_path, file="t", word=1, label=1)
-    assert "are the same one" in only_fault(tmp_path, "a\tb\tc\n", word=2, label=-1)
+    assert "are the same column" in only_fault(tmp_path, "a\tb\tc\n", word=2, label=-1)
 
 
-def test_truncated_gz(tmp_path: Path):
+def test_truncated_gzip_is_an_error_with_its_line(tmp_path: Path):
     packed = gzip.compress("".join(f"{n * 7919 % 9973}\tX\n\n" for n in range(5000)).encode())
-    with pytest.raises(DataError, match=r"^t\.gz:\d+: the file is damaged here"):
+    with pytest.raises(DataError, match=r"^t\.gz:\d+: the file is damaged from here on"):
         rows_of(tmp_path, packed[: len(packed) // 2], name="t.gz")
 
 
-def test_missing_file(tmp_path: Path):
-    with pytest.raises(DataError, match="no such file \\(asked for by 'file'\\)"):
+def test_missing_file_names_its_option(tmp_path: Path):
+    with pytest.raises(DataError, match="no such file \\(option 'file'\\)"):
         list(Columns(tmp_path, file="none").rows())
 
 
-def test_a_bad_sentence_is_not_held_in_memory(tmp_path: Path):
+def test_bad_sentence_is_not_loaded_into_memory(tmp_path: Path):
     source = columns(tmp_path, b"plain text without any columns at all\n" * 50_000)
     tracemalloc.start()
     assert len(list(source.rows())) == 1
@@ -198,7 +198,7 @@ def test_a_bad_sentence_is_not_held_in_memory(tmp_path: Path):
     assert peak < 500_000
 
 
-def test_it_is_in_the_table():
+def test_source_is_registered():
     assert SOURCES["columns"] is Columns
 
 
@@ -210,7 +210,7 @@ SENTENCES = st.lists(st.lists(st.tuples(WORDS.filter(str.strip), WORDS), min_siz
 
 @settings(max_examples=100, deadline=None)
 @given(sentences=SENTENCES)
-def test_any_words_survive(sentences: list[list[tuple[str, str]]]):
+def test_any_words_round_trip(sentences: list[list[tuple[str, str]]]):
     text = "\n".join("".join(f"{n}\t{word}\t{label}\n" for n, (word, label) in enumerate(s)) for s in sentences)
     with tempfile.TemporaryDirectory() as folder:
         rows = load(columns(Path(folder), text, word=1, label=2), skip_bad=False).rows
@@ -235,7 +235,7 @@ def test_any_bytes_give_rows_or_a_data_error(content: bytes, word: int, label: i
 
 
 @pytest.mark.skipif("SACCADE_DATA" not in os.environ, reason="SACCADE_DATA does not name the data folder")
-def test_english_web_treebank():
+def test_english_web_treebank_counts():
     folder = Path(os.environ["SACCADE_DATA"])
     loaded = load(Columns(folder, file="ud/en_ewt-ud-dev.conllu.gz", word=1, label=3), skip_bad=False)
     assert len(loaded.rows) == 2001

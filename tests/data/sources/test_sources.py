@@ -1,4 +1,4 @@
-"""Every fault of a data file is told as `file:line: reason`, and every good character survives."""
+"""The pairs, tsv and jsonl sources: faults are reported as `file:line: reason`, and good text is unchanged."""
 
 import gzip
 import inspect
@@ -53,27 +53,27 @@ def texts_of(source: Source) -> list[tuple[str, str]]:
 # pairs
 
 
-def test_pairs_carry_their_place(tmp_path: Path):
+def test_pairs_have_their_location(tmp_path: Path):
     source = pairs_of(tmp_path, b"one\ntwo\n", "eins\nzwei ü\n".encode())
     assert list(source.rows()) == [Pair("one", "eins", "t.en:1"), Pair("two", "zwei ü", "t.en:2")]
     assert source.files() == {"src": tmp_path / "t.en", "tgt": tmp_path / "t.de"}
 
 
-def test_place_keeps_the_name_as_given(tmp_path: Path):
+def test_location_has_the_file_name_as_given(tmp_path: Path):
     (tmp_path / "sub").mkdir()
     pairs_of(tmp_path / "sub", b"one\n", b"eins\n")
     (row,) = Pairs(tmp_path, src="sub/t.en", tgt="sub/t.de").rows()
     assert row.location == "sub/t.en:1"
 
 
-def test_gz_is_read_like_plain_text(tmp_path: Path):
+def test_gzip_is_read_like_plain_text(tmp_path: Path):
     (tmp_path / "t.en.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
     (tmp_path / "t.de").write_bytes(b"eins\nzwei\n")
     source = Pairs(tmp_path, src="t.en.gz", tgt="t.de")
     assert texts_of(source) == [("one", "eins"), ("two", "zwei")]
 
 
-def test_missing_final_newline_is_fine(tmp_path: Path):
+def test_missing_final_newline_is_accepted(tmp_path: Path):
     assert texts_of(pairs_of(tmp_path, b"one\ntwo", b"eins\nzwei\n")) == [("one", "eins"), ("two", "zwei")]
 
 
@@ -81,26 +81,26 @@ def test_empty_lines_are_not_faults(tmp_path: Path):
     assert texts_of(pairs_of(tmp_path, b"\ntwo\n", b"eins\n\n")) == [("", "eins"), ("two", "")]
 
 
-def test_empty_files_hold_no_pairs(tmp_path: Path):
+def test_empty_files_have_no_pairs(tmp_path: Path):
     assert texts_of(pairs_of(tmp_path, b"", b"")) == []
 
 
-def test_invalid_utf8(tmp_path: Path):
+def test_invalid_utf8_is_a_fault(tmp_path: Path):
     fault = only_fault(pairs_of(tmp_path, b"one\ntw\xfc\n", b"eins\nzwei\n"))
     assert fault.startswith("t.en:2: byte 0xfc at offset 2 of the line is not UTF-8")
 
 
-def test_utf8_of_a_surrogate_is_invalid(tmp_path: Path):
+def test_utf8_encoded_surrogate_is_a_fault(tmp_path: Path):
     fault = only_fault(pairs_of(tmp_path, b"a\n", b"\xed\xa0\x80\n"))
     assert fault.startswith("t.de:1: byte 0xed at offset 0")
 
 
-def test_nul_byte(tmp_path: Path):
+def test_nul_byte_is_a_fault(tmp_path: Path):
     fault = only_fault(pairs_of(tmp_path, b"one\ntwo\n", b"eins\nzw\0i\n"))
     assert fault.startswith("t.de:2: NUL byte at offset 2")
 
 
-def test_byte_order_mark(tmp_path: Path):
+def test_byte_order_mark_is_a_fault(tmp_path: Path):
     fault = only_fault(pairs_of(tmp_path, b"\xef\xbb\xbfone\ntwo\n", b"eins\nzwei\n"))
     assert fault.startswith("t.en:1: the file starts with a byte order mark")
 
@@ -110,7 +110,7 @@ def test_zero_width_no_break_space_elsewhere_is_text(tmp_path: Path):
     assert texts_of(source)[1] == ("\ufefftwo", "zwei")
 
 
-def test_crlf(tmp_path: Path):
+def test_crlf_is_a_fault(tmp_path: Path):
     faults = faults_of(pairs_of(tmp_path, b"one\r\ntwo\r\n", b"eins\nzwei\n"))
     assert [fault.location for fault in faults] == ["t.en:1", "t.en:2"]
     assert "CRLF" in faults[0].reason
@@ -134,14 +134,14 @@ def test_longest_allowed_line_has_a_hundred_thousand_characters(tmp_path: Path):
     assert "more than 100,000" in only_fault(pairs_of(tmp_path, f"{widest}x\n".encode(), b"a\n"))
 
 
-def test_source_has_more_lines(tmp_path: Path):
+def test_surplus_source_lines_are_a_fault(tmp_path: Path):
     fault = only_fault(pairs_of(tmp_path, b"1\n2\n3\n4\n5\n", b"1\n2\n3\n"))
-    assert fault.startswith("t.en:4: has no partner: t.de has 3 lines but t.en has 5")
+    assert fault.startswith("t.en:4: has no counterpart: t.de has 3 lines but t.en has 5")
 
 
-def test_target_has_more_lines(tmp_path: Path):
+def test_surplus_target_lines_are_a_fault(tmp_path: Path):
     fault = only_fault(pairs_of(tmp_path, b"1\n2\n3\n", b"1\n2\n3\n4\n5"))
-    assert fault.startswith("t.de:4: has no partner: t.en has 3 lines but t.de has 5")
+    assert fault.startswith("t.de:4: has no counterpart: t.en has 3 lines but t.de has 5")
 
 
 @pytest.mark.parametrize("character", ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\x1e", "\r"])
@@ -151,58 +151,58 @@ def test_only_a_newline_ends_a_line(tmp_path: Path, character: str):
     assert texts_of(tsv_of(tmp_path, f"{text}\ta\nb\tb\n".encode())) == [(text, "a"), ("b", "b")]
 
 
-def test_gz_name_without_gzip_data(tmp_path: Path):
+def test_gz_name_without_gzip_data_is_an_error(tmp_path: Path):
     (tmp_path / "t.en.gz").write_bytes(b"plain text\n")
     (tmp_path / "t.de").write_bytes(b"a\n")
     with pytest.raises(DataError, match=r"^t\.en\.gz:1: is not gzip data"):
         load(Pairs(tmp_path, src="t.en.gz", tgt="t.de"), skip_bad=True)
 
 
-def test_gzip_data_without_gz_name(tmp_path: Path):
-    with pytest.raises(DataError, match=r"^t\.en:1: holds gzip data"):
+def test_gzip_data_without_gz_name_is_an_error(tmp_path: Path):
+    with pytest.raises(DataError, match=r"^t\.en:1: contains gzip data"):
         load(pairs_of(tmp_path, gzip.compress(b"one\n"), b"a\n"), skip_bad=True)
 
 
-def packed_lines(count: int) -> bytes:
+def gzipped_lines(count: int) -> bytes:
     return gzip.compress("".join(f"line {number * 7919 % 104729}\n" for number in range(count)).encode())
 
 
-def test_truncated_gz(tmp_path: Path):
-    packed = packed_lines(20_000)
+def test_truncated_gzip_is_an_error_with_its_line(tmp_path: Path):
+    packed = gzipped_lines(20_000)
     (tmp_path / "t.en.gz").write_bytes(packed[: len(packed) // 2])
     (tmp_path / "t.de").write_bytes(b"a\n" * 20_000)
-    with pytest.raises(DataError, match=r"^t\.en\.gz:\d+: the file is damaged here"):
+    with pytest.raises(DataError, match=r"^t\.en\.gz:\d+: the file is damaged from here on"):
         load(Pairs(tmp_path, src="t.en.gz", tgt="t.de"), skip_bad=True)
 
 
 @pytest.mark.parametrize("where", ["first block", "middle", "checksum"])
-def test_corrupted_gz(tmp_path: Path, where: str):
-    packed = bytearray(packed_lines(20_000))
+def test_corrupted_gzip_is_an_error_with_its_line(tmp_path: Path, where: str):
+    packed = bytearray(gzipped_lines(20_000))
     start = {"first block": 10, "middle": len(packed) // 2, "checksum": len(packed) - 8}[where]
     packed[start : start + 4] = b"\xff\xff\xff\xff"
     (tmp_path / "t.en.gz").write_bytes(packed)
     (tmp_path / "t.de").write_bytes(b"a\n" * 20_000)
-    with pytest.raises(DataError, match=r"^t\.en\.gz:\d+: the file is damaged here"):
+    with pytest.raises(DataError, match=r"^t\.en\.gz:\d+: the file is damaged from here on"):
         load(Pairs(tmp_path, src="t.en.gz", tgt="t.de"), skip_bad=True)
 
 
-def test_missing_file_names_path_option_and_nearest(tmp_path: Path):
+def test_missing_file_error_names_path_option_and_a_similar_file(tmp_path: Path):
     pairs_of(tmp_path, b"one\n", b"eins\n")
     source = Pairs(tmp_path, src="t.en", tgt="t.dee")
     with pytest.raises(DataError) as caught:
         load(source, skip_bad=True)
-    expected = f"{tmp_path / 't.dee'}: no such file (asked for by 'tgt'); did you mean 't.de'?"
+    expected = f"{tmp_path / 't.dee'}: no such file (option 'tgt'); did you mean 't.de'?"
     assert str(caught.value) == expected
     with pytest.raises(DataError, match="'tgt'"):
         source.files()
 
 
-def test_missing_folder(tmp_path: Path):
+def test_missing_folder_is_named(tmp_path: Path):
     with pytest.raises(DataError, match=r"'file'.*the folder .*nowhere does not exist"):
         list(Tsv(tmp_path, file="nowhere/t.tsv").rows())
 
 
-def test_folder_in_place_of_a_file(tmp_path: Path):
+def test_folder_instead_of_a_file_is_an_error(tmp_path: Path):
     with pytest.raises(DataError, match="is a folder, but 'file' must name a file"):
         list(Jsonl(tmp_path, file=".").rows())
 
@@ -215,42 +215,42 @@ def test_tsv_reads_two_columns_without_quoting(tmp_path: Path):
     assert texts_of(tsv_of(tmp_path, content)) == [('"one', "eins"), ('say ""hi""', '"')]
 
 
-def test_tsv_columns_and_header(tmp_path: Path):
+def test_tsv_columns_and_header_are_options(tmp_path: Path):
     source = tsv_of(tmp_path, b"id\tde\ten\n1\teins\tone\n", src=2, tgt=1, header=True)
     assert list(source.rows()) == [Pair("one", "eins", "t.tsv:2")]
     assert source.files() == {"file": tmp_path / "t.tsv"}
 
 
-def test_tsv_too_few_columns(tmp_path: Path):
+def test_tsv_line_with_too_few_columns_is_a_fault(tmp_path: Path):
     fault = only_fault(tsv_of(tmp_path, b"one\teins\ntwo zwei\n"))
-    assert fault.startswith("t.tsv:2: too few columns: 1 of the 2 needed")
+    assert fault.startswith("t.tsv:2: too few columns: expected at least 2, got 1")
 
 
-def test_tsv_blank_line(tmp_path: Path):
+def test_tsv_blank_line_is_a_fault(tmp_path: Path):
     assert only_fault(tsv_of(tmp_path, b"one\teins\n\ntwo\tzwei\n")).startswith("t.tsv:2: too few columns")
 
 
-def test_tsv_byte_order_mark_in_the_header(tmp_path: Path):
+def test_tsv_byte_order_mark_in_the_header_is_a_fault(tmp_path: Path):
     fault = only_fault(tsv_of(tmp_path, b"\xef\xbb\xbfsrc\ttgt\none\teins\n", header=True))
     assert fault.startswith("t.tsv:1: the file starts with a byte order mark")
 
 
-def test_tsv_negative_column(tmp_path: Path):
-    with pytest.raises(DataError, match="tgt: columns count from 0, got -1"):
+def test_tsv_negative_column_is_an_error(tmp_path: Path):
+    with pytest.raises(DataError, match="tgt: column numbers start at 0, got -1"):
         Tsv(tmp_path, file="t.tsv", tgt=-1)
 
 
 # jsonl
 
 
-def test_jsonl_flat_and_nested(tmp_path: Path):
+def test_jsonl_objects_may_be_flat_or_nested(tmp_path: Path):
     flat = jsonl_of(tmp_path, '{"en": "one", "de": "eins \\ud83d\\ude00", "id": 3}', src="en", tgt="de")
     assert texts_of(flat) == [("one", "eins 😀")]
     nested = jsonl_of(tmp_path, '{"translation": {"en": "one", "de": "eins"}}', src="de", tgt="en")
     assert list(nested.rows()) == [Pair("eins", "one", "t.jsonl:1")]
 
 
-def test_jsonl_option_may_be_called_translation(tmp_path: Path):
+def test_jsonl_key_may_be_called_translation(tmp_path: Path):
     line = '{"text": "one", "translation": "eins"}'
     assert texts_of(jsonl_of(tmp_path, line, src="text", tgt="translation")) == [("one", "eins")]
 
@@ -258,22 +258,22 @@ def test_jsonl_option_may_be_called_translation(tmp_path: Path):
 JSON_FAULTS = {
     "bad JSON": ('{"src": "one"', "is not JSON: Expecting ',' delimiter at column 14"),
     "blank line": ("", "is not JSON"),
-    "not an object": ('["one", "eins"]', "holds a JSON list, not an object"),
+    "not an object": ('["one", "eins"]', "expected a JSON object, got list"),
     "missing key": ('{"src": "one", "de": "eins"}', "has no key 'tgt'; its keys are 'src', 'de'"),
     "missing key in translation": ('{"translation": {"en": "one"}}', "has no key 'src'; its keys are 'en'"),
     "empty object": ("{}", "has no key 'src'; the object is empty"),
-    "number": ('{"src": "one", "tgt": 1}', "the value of 'tgt' is not a string but int"),
-    "null": ('{"src": null, "tgt": ""}', "the value of 'src' is not a string but NoneType"),
-    "lone surrogate": ('{"src": "a\\ud800", "tgt": ""}', "'src' holds half a surrogate pair, '\\ud800'"),
-    "newline": ('{"src": "", "tgt": "a\\nb"}', "'tgt' holds a newline at offset 1"),
-    "NUL": ('{"src": "", "tgt": "a\\u0000"}', "'tgt' holds a NUL character at offset 1"),
-    "deep": ("[" * 90_000, "is JSON nested too deep"),
+    "number": ('{"src": "one", "tgt": 1}', "the value of 'tgt' must be a string, got int"),
+    "null": ('{"src": null, "tgt": ""}', "the value of 'src' must be a string, got NoneType"),
+    "lone surrogate": ('{"src": "a\\ud800", "tgt": ""}', "'src' contains an unpaired surrogate, '\\ud800'"),
+    "newline": ('{"src": "", "tgt": "a\\nb"}', "'tgt' contains a newline at offset 1"),
+    "NUL": ('{"src": "", "tgt": "a\\u0000"}', "'tgt' contains a NUL character at offset 1"),
+    "deep": ("[" * 90_000, "is JSON nested too deeply"),
     "huge number": ('{"src": ' + "1" * 5_000 + "}", "integer string conversion"),
 }
 
 
 @pytest.mark.parametrize(("line", "reason"), JSON_FAULTS.values(), ids=JSON_FAULTS.keys())
-def test_jsonl_fault(tmp_path: Path, line: str, reason: str):
+def test_bad_json_line_is_a_fault(tmp_path: Path, line: str, reason: str):
     good = '{"src": "one", "tgt": "eins"}'
     source = jsonl_of(tmp_path, good, line, good)
     fault = only_fault(source)
@@ -289,14 +289,14 @@ def test_jsonl_fault(tmp_path: Path, line: str, reason: str):
 # load
 
 
-def test_load_refuses_and_lists_ten_faults_with_the_total(tmp_path: Path):
+def test_load_error_lists_ten_faults_and_the_total(tmp_path: Path):
     source = pairs_of(tmp_path, b"\xff\n" * 12 + b"good\n", b"a\n" * 13)
     with pytest.raises(DataError) as caught:
         load(source, skip_bad=False)
     lines = str(caught.value).split("\n")
     assert [line.split(": ")[0] for line in lines[:10]] == [f"t.en:{number}" for number in range(1, 11)]
     assert lines[10] == "... and 2 more"
-    assert lines[11].startswith("12 of 13 rows are bad; mend them, or set `data.skip_bad = true`")
+    assert lines[11].startswith("12 of 13 rows are bad; correct them, or set `data.skip_bad = true`")
 
 
 def test_skip_bad_counts_a_pair_once_even_if_both_sides_are_bad(tmp_path: Path):
@@ -307,12 +307,12 @@ def test_skip_bad_counts_a_pair_once_even_if_both_sides_are_bad(tmp_path: Path):
     assert "also t.de:1: byte 0xff" in faults_of(source)[0].reason
 
 
-def test_every_source_can_be_configured():
-    for kind, made in SOURCES.items():
-        parameters = inspect.signature(made).parameters.values()
-        options = [one for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
-        assert all(one.annotation is not inspect.Parameter.empty for one in options), kind
-        assert [one.name for one in parameters if one not in options] in ([], ["folder"]), kind
+def test_source_options_are_annotated_keyword_parameters():
+    for kind, source in SOURCES.items():
+        parameters = inspect.signature(source).parameters.values()
+        options = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
+        assert all(p.annotation is not inspect.Parameter.empty for p in options), kind
+        assert [p.name for p in parameters if p not in options] in ([], ["folder"]), kind
 
 
 # properties
@@ -325,7 +325,7 @@ LINES = st.lists(
 )
 
 
-def written_and_read(lines: Sequence[str], name: str) -> list[tuple[str, str]]:
+def write_and_read(lines: Sequence[str], name: str) -> list[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         content = "".join(f"{line}\n" for line in lines).encode()
         path = Path(folder, name)
@@ -335,13 +335,13 @@ def written_and_read(lines: Sequence[str], name: str) -> list[tuple[str, str]]:
 
 @settings(max_examples=60, deadline=None)
 @given(lines=LINES, name=st.sampled_from(["text.en", "text.en.gz"]))
-def test_any_lines_survive(lines: list[str], name: str):
-    assert written_and_read(lines, name) == [(line, line) for line in lines]
+def test_any_lines_round_trip(lines: list[str], name: str):
+    assert write_and_read(lines, name) == [(line, line) for line in lines]
 
 
 @settings(max_examples=60, deadline=None)
 @given(lines=LINES)
-def test_any_lines_survive_json(lines: list[str]):
+def test_any_lines_round_trip_through_json(lines: list[str]):
     with tempfile.TemporaryDirectory() as folder:
         rows = [json.dumps({"src": line, "tgt": line}, ensure_ascii=len(line) % 2 == 0) for line in lines]
         assert texts_of(jsonl_of(Path(folder), *rows)) == [(line, line) for line in lines]
@@ -366,7 +366,7 @@ def test_any_bytes_give_rows_or_a_data_error(content: bytes, kind: str):
 
 
 @pytest.mark.skipif("SACCADE_DATA" not in os.environ, reason="SACCADE_DATA does not name the data folder")
-def test_multi30k():
+def test_multi30k_has_no_faults():
     folder = Path(os.environ["SACCADE_DATA"])
     folder = folder / "multi30k" if (folder / "multi30k").is_dir() else folder
     loaded = load(Pairs(folder, src="train.en.gz", tgt="train.de.gz"), skip_bad=True)
@@ -375,7 +375,7 @@ def test_multi30k():
 
 
 @pytest.mark.parametrize(("sources", "targets"), [(5, 3), (3, 5)])
-def test_every_line_without_a_partner_is_counted(tmp_path: Path, sources: int, targets: int) -> None:
+def test_every_surplus_line_is_counted(tmp_path: Path, sources: int, targets: int) -> None:
     (tmp_path / "a").write_text("x\n" * sources, "utf-8")
     (tmp_path / "b").write_text("y\n" * targets, "utf-8")
     loaded = load(Pairs(tmp_path, src="a", tgt="b"), skip_bad=True)

@@ -1,4 +1,4 @@
-"""The example sentences of a report: the best and the worst outputs, and the samples of the validations."""
+"""The examples of a report: the best and the worst outputs, and the samples of the validations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VALIDATIONS_SHOWN = 5  # outputs shown for each sample, evenly spaced from the f
 UNDERLINE_NOTE = "Underlined words differ from the reference."
 
 
-def best_and_worst(evaluation: Evaluation, compare_words: bool) -> str:
+def best_and_worst_rows(evaluation: Evaluation, compare_words: bool) -> str:
     """The rows with the best and the worst scores. With `compare_words`, words that differ are underlined."""
     metric = "the percentage of correct labels" if evaluation.labels else "sentence-level chrF"
     caption = f"Sorted by {metric}; of equal scores, longer rows come first."
@@ -25,7 +25,7 @@ def best_and_worst(evaluation: Evaluation, compare_words: bool) -> str:
     )
 
 
-def samples(validations: Sequence[ValidationRecord], compare_words: bool) -> str:
+def validation_samples(validations: Sequence[ValidationRecord], compare_words: bool) -> str:
     """The outputs for the same few rows, at up to VALIDATIONS_SHOWN validations."""
     sampled = [validation for validation in validations if validation.samples]
     heading = "<h3>Samples during training</h3>"

@@ -1,4 +1,4 @@
-"""Series of numbers: what is good survives to the bit, what is bad is told with its series, row and column."""
+"""The series source: good values are read exactly; faults name the series, row and column."""
 
 import gzip
 import io
@@ -47,7 +47,7 @@ def only_fault(source: LabeledSeries) -> str:
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_arrays_become_frames(tmp_path: Path, save: Any):
+def test_arrays_are_read_as_frames(tmp_path: Path, save: Any):
     save(tmp_path / "t.npz", u01_0_x=X, u01_0_y=Y, u02_1_x=np.asfortranarray(X[:2]), u02_1_y=Y[1:3])
     first, second = frames_of(LabeledSeries(tmp_path, file="t.npz"))
     assert np.array_equal(first.source, X)
@@ -57,38 +57,38 @@ def test_arrays_become_frames(tmp_path: Path, save: Any):
     assert np.array_equal(second.source, X[:2])
 
 
-@pytest.mark.parametrize("kind", ["f2", "f8", ">f4", "i1", "u8", "?", "g"])
-def test_numbers_of_any_kind_become_float32(tmp_path: Path, kind: str):
-    numbers = (X % 2).astype(kind)
+@pytest.mark.parametrize("dtype", ["f2", "f8", ">f4", "i1", "u8", "?", "g"])
+def test_all_real_data_types_become_float32(tmp_path: Path, dtype: str):
+    numbers = (X % 2).astype(dtype)
     (row,) = frames_of(npz(tmp_path, {"a_x": numbers, "a_y": Y}))
     assert row.source.dtype == np.float32
     assert np.array_equal(row.source, X % 2)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_labels_may_be_strings(tmp_path: Path, order: str):
+def test_labels_can_be_strings(tmp_path: Path, order: str):
     labels = np.array(["walk", "stand up", "", "-1", "läuft"]).astype(f"{order}U8")
     (row,) = frames_of(npz(tmp_path, {"a_x": X, "a_y": labels}))
     assert row.target == ("walk", "stand up", "", "", "läuft")
 
 
-def test_one_label_for_the_whole_series(tmp_path: Path):
+def test_scalar_label_is_for_the_whole_series(tmp_path: Path):
     arrays = {"a_x": X, "a_y": np.array(3), "b_x": X, "b_y": np.array("run"), "c_x": X, "c_y": np.array(-1)}
     assert [row.target for row in frames_of(npz(tmp_path, arrays))] == ["3", "run"]
     rows = frames_of(npz(tmp_path, arrays, window=4))
     assert [(row.target, len(row.source)) for row in rows] == [("3", 4), ("3", 1), ("run", 4), ("run", 1)]
 
 
-def test_another_label_may_mean_none(tmp_path: Path):
+def test_unlabeled_option_sets_the_label_for_none(tmp_path: Path):
     (row,) = frames_of(npz(tmp_path, {"a_x": X, "a_y": Y}, unlabeled="2"))
     assert row.target == ("1", "1", "-1", "", "")
 
 
-def test_an_npz_without_arrays_has_no_rows(tmp_path: Path):
+def test_npz_without_arrays_has_no_rows(tmp_path: Path):
     assert frames_of(npz(tmp_path, {})) == []
 
 
-def test_groups(tmp_path: Path):
+def test_groups_select_series_by_the_start_of_their_name(tmp_path: Path):
     arrays = {
         f"{name}_{half}": both for name in ("u1_0", "u1_1", "u2_0", "alone") for half, both in (("x", X), ("y", Y))
     }
@@ -102,7 +102,7 @@ def test_groups(tmp_path: Path):
         list(npz(tmp_path, arrays, groups=("u1", "u3")).rows())
 
 
-def test_faults_of_groups_that_are_not_asked_for_are_not_told(tmp_path: Path):
+def test_faults_in_unselected_groups_are_not_reported(tmp_path: Path):
     arrays = {"u1_x": X, "u1_y": Y, "u2_x": X[:, 0], "u2_y": Y, "rate": np.array(50)}
     assert len(frames_of(npz(tmp_path, arrays, groups=("u1",)))) == 1
 
@@ -110,7 +110,7 @@ def test_faults_of_groups_that_are_not_asked_for_are_not_told(tmp_path: Path):
 # windows
 
 
-def test_windows_keep_the_last_shorter_one(tmp_path: Path):
+def test_last_window_may_be_shorter(tmp_path: Path):
     rows = frames_of(npz(tmp_path, {"u1_a_x": X, "u1_a_y": Y}, window=2))
     assert [row.location for row in rows] == ["t.npz:u1_a:0", "t.npz:u1_a:2", "t.npz:u1_a:4"]
     assert [row.target for row in rows] == [("1", "1"), ("", "2"), ("2",)]
@@ -119,28 +119,28 @@ def test_windows_keep_the_last_shorter_one(tmp_path: Path):
 
 
 WHOLE = {
-    "most": ([1, 2, 2], ["2"]),
-    "equal: the first": ([2, 1, 3, 1, 2], ["2"]),
-    "equal: rather a label": ([-1, -1, 1, 1], ["1"]),
+    "most frequent": ([1, 2, 2], ["2"]),
+    "tie: the first": ([2, 1, 3, 1, 2], ["2"]),
+    "tie: a real label": ([-1, -1, 1, 1], ["1"]),
     "mostly unlabeled": ([-1, 1, -1], []),
     "one frame": ([7], ["7"]),
-    "one frame without": ([-1], []),
+    "one frame, unlabeled": ([-1], []),
 }
 
 
-@pytest.mark.parametrize(("labels", "found"), WHOLE.values(), ids=WHOLE.keys())
-def test_whole_takes_the_most_frequent_label(tmp_path: Path, labels: list[int], found: list[str]):
+@pytest.mark.parametrize(("labels", "expected"), WHOLE.values(), ids=WHOLE.keys())
+def test_whole_option_uses_the_most_frequent_label(tmp_path: Path, labels: list[int], expected: list[str]):
     source = npz(tmp_path, {"a_x": np.ones((len(labels), 2)), "a_y": np.array(labels)}, whole=True)
-    assert [row.target for row in frames_of(source)] == found
+    assert [row.target for row in frames_of(source)] == expected
 
 
-def test_whole_windows(tmp_path: Path):
+def test_whole_option_labels_each_window(tmp_path: Path):
     labels = np.array([1, 1, 2, -1, -1, 1, 2])
     rows = frames_of(npz(tmp_path, {"a_x": np.ones((7, 1)), "a_y": labels}, whole=True, window=3))
     assert [(row.location, row.target) for row in rows] == [("t.npz:a:0", "1"), ("t.npz:a:6", "2")]
 
 
-# faults of an npz: one series is bad, the other survives
+# faults of an npz: one series is bad, the other is read
 
 
 def with_bad(numbers: Any, row: int, column: int, kind: str = "f4") -> np.ndarray:
@@ -150,38 +150,38 @@ def with_bad(numbers: Any, row: int, column: int, kind: str = "f4") -> np.ndarra
 
 
 BAD = {
-    "nan": ({"b_x": with_bad(np.nan, 4, 2), "b_y": Y}, "row 4, column 2 is NaN; put a number there"),
+    "nan": ({"b_x": with_bad(np.nan, 4, 2), "b_y": Y}, "row 4, column 2 is NaN; give a finite value"),
     "infinity": ({"b_x": with_bad(-np.inf, 1, 0), "b_y": Y}, "row 1, column 0 is infinite"),
-    "overflow": ({"b_x": with_bad(1e300, 3, 1, "f8"), "b_y": Y}, "row 3, column 1 is 1e+300, too large for 32 bits"),
+    "overflow": ({"b_x": with_bad(1e300, 3, 1, "f8"), "b_y": Y}, "row 3, column 1 is 1e+300, too large for float32"),
     "no y": ({"b_x": X}, "has b_x but no b_y"),
     "no x": ({"b_y": Y}, "has b_y but no b_x"),
     "shorter y": ({"b_x": X, "b_y": Y[:4]}, "b_y has 4 labels, but b_x has 5 frames"),
     "y in a column": ({"b_x": X, "b_y": Y[:, None]}, "b_y has shape (5, 1), but must be [frames]"),
-    "float y": ({"b_x": X, "b_y": Y.astype(float)}, "b_y holds float64, but labels are whole numbers or strings"),
-    "bytes y": ({"b_x": X, "b_y": Y.astype("S2")}, "b_y holds |S2, but labels"),
-    "1-D x": ({"b_x": X[:, 0], "b_y": Y}, "b_x has shape (5,), but must be [frames, numbers a frame]; x[:, None]"),
+    "float y": ({"b_x": X, "b_y": Y.astype(float)}, "b_y has data type float64, but labels are integers or strings"),
+    "bytes y": ({"b_x": X, "b_y": Y.astype("S2")}, "b_y has data type |S2, but labels"),
+    "1-D x": ({"b_x": X[:, 0], "b_y": Y}, "b_x has shape (5,), but must be [frames, values per frame]; x[:, None]"),
     "3-D x": ({"b_x": X[:, :, None], "b_y": Y}, "b_x has shape (5, 3, 1)"),
     "0-D x": ({"b_x": X[0, 0], "b_y": Y}, "b_x has shape ()"),
-    "no frames": ({"b_x": X[:0], "b_y": Y[:0]}, "b_x has 0 frames of 3 numbers"),
-    "no width": ({"b_x": X[:, :0], "b_y": Y}, "b_x has 5 frames of 0 numbers"),
-    "other width": ({"b_x": X[:, :2], "b_y": Y}, "b_x has 2 numbers a frame, but a_x has 3"),
-    "complex": ({"b_x": X.astype("c8"), "b_y": Y}, "b_x holds complex64, not real numbers"),
-    "strings": ({"b_x": X.astype("U4"), "b_y": Y}, "b_x holds <U4, not real numbers"),
-    "dates": ({"b_x": X.astype("M8[s]"), "b_y": Y}, "b_x holds datetime64[s], not real numbers"),
+    "no frames": ({"b_x": X[:0], "b_y": Y[:0]}, "b_x has 0 frames of 3 values"),
+    "no width": ({"b_x": X[:, :0], "b_y": Y}, "b_x has 5 frames of 0 values"),
+    "other width": ({"b_x": X[:, :2], "b_y": Y}, "b_x has 2 values per frame, but a_x has 3"),
+    "complex": ({"b_x": X.astype("c8"), "b_y": Y}, "b_x has data type complex64, not real numbers"),
+    "strings": ({"b_x": X.astype("U4"), "b_y": Y}, "b_x has data type <U4, not real numbers"),
+    "dates": ({"b_x": X.astype("M8[s]"), "b_y": Y}, "b_x has data type datetime64[s], not real numbers"),
     "records": ({"b_x": np.zeros((5, 3), dtype=[("p", "f4")]), "b_y": Y}, "not real numbers"),
-    "objects": ({"b_x": X.astype(object), "b_y": Y}, "b_x.npy holds Python objects, which may hide a program"),
-    "object labels": ({"b_x": X, "b_y": Y.astype(object)}, "b_y.npy holds Python objects"),
-    "newline": ({"b_x": X, "b_y": np.array(["1\n2"] * 5)}, "b_y has the label '1\\n2' with a newline in it"),
-    "NUL": ({"b_x": X, "b_y": np.array(["1\x002"] * 5)}, "a NUL character in it"),
-    "surrogate": ({"b_x": X, "b_y": np.array(["\ud800"] * 5)}, "b_y has a label that is not Unicode text"),
-    "beyond Unicode": ({"b_x": X, "b_y": np.full(5, 0x110000, "<u4").view("<U1")}, "that is not Unicode text"),
-    "beyond, swapped": ({"b_x": X, "b_y": np.full(5, 0x110000, ">u4").view(">U1")}, "that is not Unicode text"),
+    "objects": ({"b_x": X.astype(object), "b_y": Y}, "b_x.npy contains Python objects, which could execute code"),
+    "object labels": ({"b_x": X, "b_y": Y.astype(object)}, "b_y.npy contains Python objects"),
+    "newline": ({"b_x": X, "b_y": np.array(["1\n2"] * 5)}, "b_y has the label '1\\n2', which contains a newline"),
+    "NUL": ({"b_x": X, "b_y": np.array(["1\x002"] * 5)}, "which contains a NUL character"),
+    "surrogate": ({"b_x": X, "b_y": np.array(["\ud800"] * 5)}, "b_y has a label that is not valid Unicode"),
+    "beyond Unicode": ({"b_x": X, "b_y": np.full(5, 0x110000, "<u4").view("<U1")}, "that is not valid Unicode"),
+    "beyond, swapped": ({"b_x": X, "b_y": np.full(5, 0x110000, ">u4").view(">U1")}, "that is not valid Unicode"),
     "stray": ({"b": X}, "is neither NAME_x nor NAME_y"),
 }
 
 
 @pytest.mark.parametrize(("arrays", "reason"), BAD.values(), ids=BAD.keys())
-def test_bad_series(tmp_path: Path, arrays: dict[str, Any], reason: str):
+def test_bad_series_is_a_fault(tmp_path: Path, arrays: dict[str, Any], reason: str):
     source = npz(tmp_path, {"a_x": X, "a_y": Y, **arrays})
     fault = only_fault(source)
     assert fault.startswith("t.npz:b: ")
@@ -189,14 +189,14 @@ def test_bad_series(tmp_path: Path, arrays: dict[str, Any], reason: str):
     assert [row.location for row in load(source, skip_bad=True).rows] == ["t.npz:a"]
 
 
-def test_a_good_series_and_a_stray_array_of_its_name(tmp_path: Path):
+def test_stray_array_with_the_name_of_a_good_series_is_a_fault(tmp_path: Path):
     source = npz(tmp_path, {"a": X, "a_x": X, "a_y": Y})
     assert only_fault(source).startswith("t.npz:a: is neither")
     assert len(load(source, skip_bad=True).rows) == 1
 
 
 def npy(shape: tuple[int, ...], kind: str = "<f4", body: bytes = b"") -> bytes:
-    """An array whose header promises what the body need not hold."""
+    """An .npy file with any header and body, whether or not they match."""
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": kind, "fortran_order": False, "shape": shape})
     return stream.getvalue() + body
@@ -210,19 +210,17 @@ def zipped(folder: Path, members: dict[str, bytes]) -> LabeledSeries:
 
 
 @pytest.mark.parametrize("shape", [(10**12, 6), (2**62, 2**62), (MAX_ARRAY_BYTES // 4 + 1, 1)])
-def test_an_array_that_claims_to_be_huge_is_refused_before_there_is_memory_for_it(tmp_path: Path, shape: Any):
+def test_array_with_a_huge_declared_size_is_rejected_before_allocation(tmp_path: Path, shape: Any):
     source = zipped(tmp_path, {"a_x.npy": npy(shape), "a_y.npy": npy((3,), "|i1", b"123")})
-    with pytest.raises(
-        DataError, match=r"^t\.npz:a: a_x\.npy says that it holds [\d,]+ bytes, more than 2,147,483,648"
-    ):
+    with pytest.raises(DataError, match=r"^t\.npz:a: a_x\.npy declares [\d,]+ bytes, more than 2,147,483,648"):
         list(source.rows())
 
 
 HEADERS = {
-    "shorter than it says": npy((5, 3), "<f4", b"1234"),
-    "longer than it says": npy((1, 1), "<f4", b"12345678"),
-    "negative": npy((-5, -3), "<f4", bytes(60)),
-    "no width of its items": npy((10**15, 1), "|V0"),
+    "shorter than declared": npy((5, 3), "<f4", b"1234"),
+    "longer than declared": npy((1, 1), "<f4", b"12345678"),
+    "negative shape": npy((-5, -3), "<f4", bytes(60)),
+    "item size 0": npy((10**15, 1), "|V0"),
     "empty": b"",
     "not an array": b"hello",
     "only magic": b"\x93NUMPY",
@@ -230,15 +228,15 @@ HEADERS = {
     "another version": b"\x93NUMPY\x03\x00" + bytes(100),
     "not Python": b"\x93NUMPY\x01\x00\x0a\x00((((((((((",
     "unhashable": b"\x93NUMPY\x01\x00\x07\x00{[1]:2}",
-    "keys of two kinds": b"\x93NUMPY\x01\x00\x0b\x00{1:1,'a':2}",
+    "keys of two types": b"\x93NUMPY\x01\x00\x0b\x00{1:1,'a':2}",
     "unfinished string": b"\x93NUMPY\x01\x00\x04\x00'''a",
     "nested": b"\x93NUMPY\x01\x00\x10\x27" + b"[" * 10_000,
-    "strange kind": npy((5, 3), "<f4").replace(b"'<f4'", b"'q!!'"),
+    "unknown data type": npy((5, 3), "<f4").replace(b"'<f4'", b"'q!!'"),
 }
 
 
 @pytest.mark.parametrize("content", HEADERS.values(), ids=HEADERS.keys())
-def test_bad_header(tmp_path: Path, content: bytes):
+def test_bad_header_is_a_fault(tmp_path: Path, content: bytes):
     labels = npy((5,), "|i1", b"12345")
     good = {"a_x.npy": npy((5, 3), "<f4", bytes(60)), "a_y.npy": labels}
     source = zipped(tmp_path, {"b_x.npy": content, "b_y.npy": labels, **good})
@@ -249,20 +247,20 @@ def test_bad_header(tmp_path: Path, content: bytes):
     assert len(load(source, skip_bad=True).rows) == 1
 
 
-def test_only_the_first_version_of_the_format_is_read(tmp_path: Path):
+def test_only_version_1_0_of_the_npy_format_is_read(tmp_path: Path):
     stream = io.BytesIO()
     np.lib.format.write_array(stream, X, version=(2, 0))
     source = zipped(tmp_path, {"a_x.npy": stream.getvalue(), "a_y.npy": npy((5,), "|i1", bytes(5))})
-    assert "of another version of the format than 1.0" in only_fault(source)
+    assert "not version 1.0 of the format" in only_fault(source)
 
 
-def test_an_array_that_python_2_wrote_is_read_without_a_warning(tmp_path: Path):
+def test_array_saved_by_python_2_is_read_without_a_warning(tmp_path: Path):
     old = npy((5, 3), "<f4", X.tobytes()).replace(b"(5, 3), }", b"(5L,3), }")
     (row,) = frames_of(zipped(tmp_path, {"a_x.npy": old, "a_y.npy": npy((5,), "|i1", bytes(5))}))
     assert np.array_equal(row.source, X)
 
 
-def test_damage_within_an_array_is_found_by_its_checksum(tmp_path: Path):
+def test_damaged_array_is_detected_by_its_checksum(tmp_path: Path):
     npz(tmp_path, {"a_x": X, "a_y": Y, "b_x": X + 1, "b_y": Y})
     content = (tmp_path / "t.npz").read_bytes()
     at = content.index(X.tobytes())
@@ -276,38 +274,38 @@ def test_damage_within_an_array_is_found_by_its_checksum(tmp_path: Path):
 @pytest.mark.parametrize(
     "content", [b"", b"PK", b"not a zip", gzip.compress(b"1 2 a\n", mtime=0), npy((5, 3), "<f4", bytes(60))]
 )
-def test_not_an_npz(tmp_path: Path, content: bytes):
+def test_other_file_formats_are_an_error(tmp_path: Path, content: bytes):
     with pytest.raises(
-        DataError, match=r"^t\.npz: is no npz file, or damaged \(File is not a zip file\); fetch or write"
+        DataError, match=r"^t\.npz: is not an .npz file, or is damaged \(File is not a zip file\); download or save"
     ):
         list(text(tmp_path, content, "t.npz").rows())
 
 
-def test_truncated_npz(tmp_path: Path):
+def test_truncated_npz_is_an_error(tmp_path: Path):
     npz(tmp_path, {"a_x": X, "a_y": Y})
     content = (tmp_path / "t.npz").read_bytes()
     for length in range(0, len(content), 7):
-        with pytest.raises(DataError, match=r"^t\.npz: is no npz file, or damaged"):
+        with pytest.raises(DataError, match=r"^t\.npz: is not an .npz file, or is damaged"):
             list(text(tmp_path, content[:length], "t.npz").rows())
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_an_array_that_stands_twice(tmp_path: Path):
+def test_duplicate_array_is_an_error(tmp_path: Path):
     with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
         archive.writestr("a_x.npy", npy((1, 1), "<f4", bytes(4)))
         archive.writestr("a_x.npy", npy((1, 1), "<f4", bytes(4)))
-    with pytest.raises(DataError, match=r"^t\.npz: holds 'a_x' twice"):
+    with pytest.raises(DataError, match=r"^t\.npz: 'a_x' is in the file twice"):
         list(LabeledSeries(tmp_path, file="t.npz").rows())
 
 
-def test_a_name_that_cannot_be_printed(tmp_path: Path):
-    with pytest.raises(DataError, match=r"holds 'a\\x1b\[2J_x' under a name that cannot be printed"):
+def test_unprintable_array_name_is_an_error(tmp_path: Path):
+    with pytest.raises(DataError, match=r"'a\\x1b\[2J_x' is not a printable name"):
         list(zipped(tmp_path, {"a\x1b[2J_x.npy": b""}).rows())
 
 
-def test_missing_file(tmp_path: Path):
+def test_missing_file_names_its_option_and_a_similar_file(tmp_path: Path):
     npz(tmp_path, {})
-    with pytest.raises(DataError, match=r"no such file \(asked for by 'file'\); did you mean 't\.npz'"):
+    with pytest.raises(DataError, match=r"no such file \(option 'file'\); did you mean 't\.npz'"):
         list(LabeledSeries(tmp_path, file="tt.npz").rows())
 
 
@@ -317,7 +315,7 @@ LINES = "1,2.5,walk\n-3e2, 4 ,-1\n\n\n5\t6\trun\n+7  .5 run\n"
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.txt.gz"])
-def test_text(tmp_path: Path, name: str):
+def test_text_is_read(tmp_path: Path, name: str):
     first, second = frames_of(text(tmp_path, gzip.compress(LINES.encode()) if "gz" in name else LINES, name))
     assert first.source.tolist() == [[1, 2.5], [-300, 4]]
     assert (first.target, first.location, first.group) == (("walk", ""), f"{name}:series1", "")
@@ -326,7 +324,7 @@ def test_text(tmp_path: Path, name: str):
     assert (second.target, second.location) == (("run", "run"), f"{name}:series2")
 
 
-def test_text_windows(tmp_path: Path):
+def test_text_can_be_cut_into_windows(tmp_path: Path):
     rows = frames_of(text(tmp_path, LINES, window=1, whole=True))
     assert [(row.location, row.target) for row in rows] == [
         ("t.csv:series1:0", "walk"),
@@ -335,35 +333,41 @@ def test_text_windows(tmp_path: Path):
     ]
 
 
-def test_text_of_one_frame_without_a_last_newline(tmp_path: Path):
+def test_text_without_final_newline_is_accepted(tmp_path: Path):
     (row,) = frames_of(text(tmp_path, "1 a"))
     assert (row.source.tolist(), row.target) == ([[1]], ("a",))
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", " \n\t\n"])
-def test_text_without_frames(tmp_path: Path, content: str):
+def test_text_without_frames_has_no_rows(tmp_path: Path, content: str):
     assert frames_of(text(tmp_path, content)) == []
 
 
 def test_text_has_no_groups(tmp_path: Path):
-    with pytest.raises(DataError, match=r"^t\.csv: has no group 'u1', which 'groups' asks for \(known: none\)"):
+    with pytest.raises(DataError, match=r"^t\.csv: has no group 'u1', which the option 'groups' names \(known: none\)"):
         list(text(tmp_path, "1 a\n", groups=("u1",)).rows())
 
 
 BAD_TEXT = {
-    "ragged": (b"1,2,a\n1,2,3,a\n", "t.csv:4: has 3 numbers where 2 are usual"),
-    "label missing": (b"1,2,a\n1,2\n", "t.csv:4: has 1 numbers where 2 are usual; is one missing, or the label?"),
-    "other width": (b"1,2,3,a\n", "t.csv:3: has 3 numbers where 2 are usual"),
-    "only a label": (b"walk\n", "t.csv:3: has no label; write numbers, then a label"),
+    "ragged": (b"1,2,a\n1,2,3,a\n", "t.csv:4: has 3 numbers, expected 2"),
+    "label missing": (
+        b"1,2,a\n1,2\n",
+        "t.csv:4: has 1 numbers, expected 2; check that no number and no label is missing",
+    ),
+    "other width": (b"1,2,3,a\n", "t.csv:3: has 3 numbers, expected 2"),
+    "only a label": (b"walk\n", "t.csv:3: has no label; write numbers and then a label"),
     "empty label": (b"1,2,\n", "t.csv:3: has no label"),
     "missing number": (b"1,,a\n", "t.csv:3: column 1 is '', which is not a number"),
     "missing number, tabs": (b"1\t\ta\n", "t.csv:3: column 1 is '', which is not a number"),
-    "heading": (b"ax,ay,label\n1,2,a\n", "t.csv:3: column 0 is 'ax', which is not a number; is this line a heading?"),
+    "header": (
+        b"ax,ay,label\n1,2,a\n",
+        "t.csv:3: column 0 is 'ax', which is not a number; if this line is a header, remove it",
+    ),
     "underscore": (b"1_0,2,a\n", "column 0 is '1_0', which is not a number"),
     "decimal comma": (b"1;5,2,a\n", "column 0 is '1;5', which is not a number"),
     "nan": (b"1,2,a\n1,nan,a\n", "t.csv:4: column 1 is NaN"),
     "infinity": (b"1,2,a\n1,2,a\n-inf,2,a\n", "t.csv:5: column 0 is infinite"),
-    "overflow": (b"1,2,a\n1,1e39,a\n", "t.csv:4: column 1 is 1e+39, too large for 32 bits"),
+    "overflow": (b"1,2,a\n1,1e39,a\n", "t.csv:4: column 1 is 1e+39, too large for float32"),
     "overflow of float64": (b"1,1e999,a\n", "t.csv:3: column 1 is infinite"),
     "crlf": (b"1,2,a\r\n1,2,a\r\n", "t.csv:3: the line ends in CRLF"),
     "latin-1": (b"1,2,a\n1,2,\xe9\n", "t.csv:4: byte 0xe9"),
@@ -372,21 +376,21 @@ BAD_TEXT = {
 
 
 @pytest.mark.parametrize(("lines", "reason"), BAD_TEXT.values(), ids=BAD_TEXT.keys())
-def test_bad_text(tmp_path: Path, lines: bytes, reason: str):
+def test_bad_line_of_text_is_a_fault(tmp_path: Path, lines: bytes, reason: str):
     source = text(tmp_path, b"1,2,a\n\n" + lines + b"\n3,4,b\n")
     assert reason in only_fault(source)
     assert [row.location for row in load(source, skip_bad=True).rows] == ["t.csv:series1", "t.csv:series3"]
 
 
-def test_byte_order_mark(tmp_path: Path):
+def test_byte_order_mark_is_a_fault(tmp_path: Path):
     assert only_fault(text(tmp_path, b"\xef\xbb\xbf1,2,a\n")).startswith(
         "t.csv:1: the file starts with a byte order mark"
     )
 
 
-def test_truncated_gz(tmp_path: Path):
+def test_truncated_gzip_is_an_error_with_its_line(tmp_path: Path):
     packed = gzip.compress("".join(f"{n * 7919 % 9973},a\n" for n in range(5000)).encode())
-    with pytest.raises(DataError, match=r"^t\.gz:\d+: the file is damaged here"):
+    with pytest.raises(DataError, match=r"^t\.gz:\d+: the file is damaged from here on"):
         list(text(tmp_path, packed[: len(packed) // 2], "t.gz").rows())
 
 
@@ -397,7 +401,7 @@ def series(group: str) -> Frames:
     return Frames(X, "a", "t.npz:x", group)
 
 
-def test_groups_in_two_splits_leak():
+def test_groups_in_several_splits_are_reported():
     splits = {
         "train": [series("u02"), series("u01"), series("u01"), series("")],
         "dev": [series("u03"), series("u02"), series("")],
@@ -411,7 +415,7 @@ def test_groups_in_two_splits_leak():
     assert leaks({}) == []
 
 
-def test_it_is_in_the_table():
+def test_source_is_registered():
     assert SOURCES["series"] is LabeledSeries
 
 
@@ -446,20 +450,20 @@ def check_rows(rows: list[Frames | Fault]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(content=st.binary(max_size=150) | st.text("1.e-,\t na\n", max_size=80).map(str.encode))
-def test_any_bytes_of_text(content: bytes):
+def test_any_bytes_of_text_give_valid_rows_or_an_error(content: bytes):
     check_rows(every_row(content, "t.csv"))
 
 
 @settings(max_examples=300, deadline=None)
 @given(at=st.integers(0, len(PACKED) - 1), put=st.binary(min_size=1, max_size=6))
-def test_any_damage_to_an_npz(at: int, put: bytes):
+def test_any_damage_to_an_npz_gives_valid_rows_or_an_error(at: int, put: bytes):
     check_rows(every_row(PACKED[:at] + put + PACKED[at + len(put) :], "t.npz"))
 
 
 @settings(max_examples=100, deadline=None)
 @given(content=st.binary(max_size=150))
 @example(content=b"PK\x05\x06" + bytes(18))
-def test_any_bytes_of_npz(content: bytes):
+def test_any_bytes_of_an_npz_give_valid_rows_or_an_error(content: bytes):
     check_rows(every_row(content, "t.npz"))
 
 
@@ -470,7 +474,7 @@ def test_any_bytes_of_npz(content: bytes):
 @example(header="{'descr': ('<f4', (1,)), 'fortran_order': False, 'shape': (1, 1)}")
 @example(header="{'descr': '<f4', 'fortran_order': False, 'shape': (True, 1)}")
 @example(header="{'descr': '|O', 'fortran_order': False, 'shape': (1, 1)}")
-def test_any_header(header: str):
+def test_any_array_header_gives_valid_rows_or_an_error(header: str):
     head = header.encode()
     array = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + bytes(4)
     with tempfile.TemporaryDirectory() as folder:
@@ -488,7 +492,7 @@ def test_any_header(header: str):
     window=st.integers(0, 4),
     width=st.integers(1, 3),
 )
-def test_text_and_arrays_say_the_same(lengths: list[int], window: int, width: int):
+def test_text_and_npz_give_the_same_rows(lengths: list[int], window: int, width: int):
     random = np.random.default_rng([*lengths, window, width])
     numbers = [random.normal(size=(length, width)).astype(np.float32) for length in lengths]
     labels = [random.integers(-1, 3, length) for length in lengths]
@@ -508,7 +512,7 @@ def test_text_and_arrays_say_the_same(lengths: list[int], window: int, width: in
 
 
 @pytest.mark.skipif("SACCADE_DATA" not in os.environ, reason="SACCADE_DATA does not name the data folder")
-def test_activities_of_twenty_people():
+def test_activity_data_has_twenty_groups():
     folder, file = Path(os.environ["SACCADE_DATA"]), "hapt_users01-20.npz"
     rows = frames_of(LabeledSeries(folder, file=file))
     assert len({row.group for row in rows}) == 20

@@ -1,4 +1,4 @@
-"""Texts with their label before them."""
+"""The labeled source: lines of a label and a text."""
 
 import gzip
 import os
@@ -14,32 +14,32 @@ from saccade.data.sources.labeled import LabeledLines
 from saccade.errors import DataError
 
 
-def labelled(folder: Path, content: bytes, name: str = "t.txt") -> LabeledLines:
+def labeled(folder: Path, content: bytes, name: str = "t.txt") -> LabeledLines:
     (folder / name).write_bytes(content)
     return LabeledLines(folder, file=name)
 
 
-def test_trec_and_fasttext(tmp_path: Path):
+def test_trec_and_fasttext_lines_are_read(tmp_path: Path):
     content = b"DESC:manner How did serfdom develop ?\n__label__pos a fine film\n__label__2\ttabs too \n"
-    assert list(labelled(tmp_path, content).rows()) == [
+    assert list(labeled(tmp_path, content).rows()) == [
         Pair("How did serfdom develop ?", "DESC:manner", "t.txt:1"),
         Pair("a fine film", "pos", "t.txt:2"),
         Pair("tabs too", "2", "t.txt:3"),
     ]
 
 
-def test_only_the_first_separator_counts(tmp_path: Path):
-    (row,) = labelled(tmp_path, "1 \t a  b\tc\u2028d\u00a0\n".encode()).rows()
+def test_label_ends_at_the_first_separator(tmp_path: Path):
+    (row,) = labeled(tmp_path, "1 \t a  b\tc\u2028d\u00a0\n".encode()).rows()
     assert row == Pair("a  b\tc\u2028d\u00a0", "1", "t.txt:1")
 
 
-def test_gz_and_a_last_line_without_newline(tmp_path: Path):
-    source = labelled(tmp_path, gzip.compress(b"1 a\n0 b"), "t.txt.gz")
+def test_gzip_and_missing_final_newline_are_accepted(tmp_path: Path):
+    source = labeled(tmp_path, gzip.compress(b"1 a\n0 b"), "t.txt.gz")
     assert [(row.source, row.target) for row in load(source, skip_bad=False).rows] == [("a", "1"), ("b", "0")]
 
 
-def test_an_empty_file_has_no_rows(tmp_path: Path):
-    assert list(labelled(tmp_path, b"").rows()) == []
+def test_empty_file_has_no_rows(tmp_path: Path):
+    assert list(labeled(tmp_path, b"").rows()) == []
 
 
 BAD = {
@@ -57,37 +57,37 @@ BAD = {
 
 
 @pytest.mark.parametrize(("line", "reason"), BAD.values(), ids=BAD.keys())
-def test_bad_line(tmp_path: Path, line: bytes, reason: str):
+def test_bad_line_is_a_fault(tmp_path: Path, line: bytes, reason: str):
     good = b"1 good\n"
-    rows = list(labelled(tmp_path, good + line + b"\n" + good).rows())
+    rows = list(labeled(tmp_path, good + line + b"\n" + good).rows())
     assert [type(row) for row in rows] == [Pair, Fault, Pair]
     assert str(rows[1]).startswith("t.txt:2: ")
     assert reason in str(rows[1])
 
 
-def test_byte_order_mark(tmp_path: Path):
-    (row,) = labelled(tmp_path, b"\xef\xbb\xbf1 text\n").rows()
+def test_byte_order_mark_is_a_fault(tmp_path: Path):
+    (row,) = labeled(tmp_path, b"\xef\xbb\xbf1 text\n").rows()
     assert "byte order mark" in str(row)
 
 
-def test_truncated_gz(tmp_path: Path):
+def test_truncated_gzip_is_an_error_with_its_line(tmp_path: Path):
     packed = gzip.compress(b"".join(b"%d text %d\n" % (n % 7, n * 7919 % 1000) for n in range(5000)))
-    with pytest.raises(DataError, match=r"^t\.gz:\d+: the file is damaged here"):
-        list(labelled(tmp_path, packed[: len(packed) // 2], "t.gz").rows())
+    with pytest.raises(DataError, match=r"^t\.gz:\d+: the file is damaged from here on"):
+        list(labeled(tmp_path, packed[: len(packed) // 2], "t.gz").rows())
 
 
-def test_it_is_in_the_table(tmp_path: Path):
+def test_source_is_registered(tmp_path: Path):
     assert SOURCES["labeled"] is LabeledLines
-    with pytest.raises(DataError, match="no such file \\(asked for by 'file'\\)"):
+    with pytest.raises(DataError, match="no such file \\(option 'file'\\)"):
         list(LabeledLines(tmp_path, file="none").rows())
 
 
 @settings(max_examples=100, deadline=None)
 @given(content=st.binary(max_size=120) | st.text("ab_ \t\n", max_size=60).map(str.encode))
-def test_any_bytes_give_a_row_for_each_line(content: bytes):
+def test_any_bytes_give_one_row_per_line(content: bytes):
     with tempfile.TemporaryDirectory() as name:
         try:
-            rows = list(labelled(Path(name), content).rows())
+            rows = list(labeled(Path(name), content).rows())
         except DataError:
             return
         assert len(rows) == content.count(b"\n") + (not content.endswith(b"\n") and content != b"")
