@@ -70,7 +70,7 @@ def train(
 
 
 class Run:
-    """A trained model with its codecs: raw text or numeric series in, raw text or labels out."""
+    """A trained model with its codecs. Maps raw text or numeric series to raw text or labels."""
 
     def __init__(
         self, path: Path, checkpoint: str = "auto", engine: str = "torch", quantization: str = QUANTIZATIONS[0]
@@ -169,7 +169,7 @@ class Run:
 
     def align(self, pairs: Sequence[tuple[str, str]], settings: AlignmentSettings | None = None) -> list[Links]:
         """Word alignments of each pair, read from attention. `settings` default to those that `saccade align search`
-        found for this run, or else to the usual ones. Words are separated by white space."""
+        found for this run, or else to `default_settings`. Words are separated by white space."""
         links = dict(self.aligned(pairs, settings))
         return [links[row] for row in range(len(pairs))]
 
@@ -182,7 +182,7 @@ class Run:
 
     @cached_property
     def alignment_settings(self) -> AlignmentSettings:
-        """The settings by which `align` reads links from attention."""
+        """The settings with which `align` extracts links from attention weights."""
         return self.folder.alignment_settings() or default_settings(self.model, self.require(Translation))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -245,8 +245,8 @@ class Run:
         decode: DecodeConfig | None = None,
         labels: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Scores on the recipe's test data, or on pairs (source, reference or labels). With `labels`, accuracy and
-        macro F1 are computed over the rows that have one of these labels."""
+        """Scores on the recipe's test data, or on pairs (source, reference or labels). With `labels`, the
+        accuracy is that of the rows (or steps) with one of these true labels, and macro F1 averages only these labels."""
         if isinstance(self.task, Labeling):
             return self._evaluate_labels(self.task, pairs, labels)
         if labels:

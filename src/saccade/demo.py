@@ -32,9 +32,7 @@ def demo(from_: str, to: str, run: str) -> Run:
         screen.print(Text(text))
 
     scores = loaded.evaluate()
-    say(
-        f"\nexact match on {scores['sentences']:,} held-out dates: {scores['exact_match']:.1f} %\n"
-    )
+    say(f"\nexact match on {scores['sentences']:,} held-out dates: {scores['exact_match']:.1f} %\n")
     sources = [source for source, _ in loaded.test_pairs()[:DATES_CONSIDERED]]
     longest = max(sources, key=len)  # a full date, with its weekday
     shown = [*sources[:DATES_TRANSLATED], longest]

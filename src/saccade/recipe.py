@@ -64,7 +64,7 @@ class TrainConfig(Config):
     updates: Count = 100_000
     minutes: NotNegative = 0.0  # stop after so many minutes of training; 0 = no limit
     batch_tokens: Count = 4096  # padded tokens of a batch, on its longer side
-    update_tokens: Natural = 0  # gradient accumulation: batches are gathered up to so many target tokens; 0 = off
+    update_tokens: Natural = 0  # gradient accumulation: batches are added up to so many target tokens; 0 = off
     optimizer: OptimizerSlot = adamw
     schedule: ScheduleSlot = InverseRoot
     clip: NotNegative = 1.0  # maximum gradient norm; 0 = no clipping
@@ -74,7 +74,7 @@ class TrainConfig(Config):
     best_by: str = "auto"  # the metric that selects the best checkpoint; auto: BLEU, or accuracy for labels
     stop_at: NotNegative = 0.0  # stop when `best_by` reaches this score; 0 = never
     patience: Natural = 0  # early stopping after so many validations without a better score; 0 = never
-    keep: Count = 5  # checkpoints to keep, beside the best
+    keep: Count = 5  # checkpoints to keep, besides the best
     average: Natural = 0  # average the weights of so many last checkpoints at the end of training; 0 = none
     ranks: Literal["replicated", "sharded"] = "replicated"  # each rank holds the whole model, or a shard of it
 
@@ -117,7 +117,7 @@ def read_recipe(name: str, flags: Sequence[str] = ()) -> Resolved:
 
 
 def resolve_recipe(layers: Sequence[Any]) -> Resolved:
-    """The recipe that layers of files and flags add up to; later layers win."""
+    """Merge the layers of files and flags into a recipe, and check it. Later layers override earlier ones."""
     resolved = resolve(Recipe, layers, _spread)
     check_buildable(resolved.config)
     return resolved

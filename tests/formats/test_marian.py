@@ -120,7 +120,7 @@ def test_model_card_has_front_matter_and_the_scores_of_the_checkpoint(tmp_path: 
 
 
 OBSTACLES: dict[str, dict[str, Any]] = {
-    "model.decoder.block.connection: transformers has one for both sides": {
+    "model.decoder.block.connection: transformers has one kind for both sides": {
         "model": POST | {"decoder": {"block": {"connection": "pre"}}}
     },
     "model.shared_embeddings: Pegasus, to which pre-norm models are exported": {"model": {"shared_embeddings": False}},

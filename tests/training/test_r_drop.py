@@ -1,5 +1,6 @@
 """R-Drop: the mean loss of two passes with different dropout, plus the divergence of their outputs."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from saccade.config import python_layer, resolve
 from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
 from saccade.tasks.guides import GuidedHead
 from saccade.tasks.losses import teacher_forced_hidden
+from saccade.tasks.task import Encoded
 from saccade.tasks.translation import Translation
 
 V = 100
@@ -60,10 +62,10 @@ def test_r_drop_loss_is_half_of_that_of_liang_et_al() -> None:
 
 def test_r_drop_does_not_double_the_guide_loss() -> None:
     model, corpus = model_of(0.0), random_corpus(11)
-    guided = {"guide": lambda: GuidedHead(weight=0.7)}
-    Translation(**guided).prepare(type("Encoded", (), {"corpus": corpus})(), lambda text: None)
+    guide = partial(GuidedHead, weight=0.7)
+    Translation(guide=guide).prepare(Encoded(corpus, (), {}), lambda text: None)
     batch = corpus.batch(range(11))
-    plain, r_drop = Translation(**guided).loss(model, batch), Translation(**guided, r_drop=3.0).loss(model, batch)
+    plain, r_drop = Translation(guide=guide).loss(model, batch), Translation(guide=guide, r_drop=3.0).loss(model, batch)
     assert r_drop.logged["guide"] == pytest.approx(plain.logged["guide"], rel=1e-4)
     torch.testing.assert_close(r_drop.total, plain.total)
 

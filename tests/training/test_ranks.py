@@ -257,7 +257,7 @@ def rank_1_of_2(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_dry_run_is_refused_under_torchrun(recipe_file: Path, rank_1_of_2: None, capsys: pytest.CaptureFixture[str]):
     assert main(["train", str(recipe_file), "--dry-run"]) == 2
-    assert "--dry-run: looks at one process; run it without torchrun" in capsys.readouterr().err
+    assert "--dry-run: works in one process only; run it without torchrun" in capsys.readouterr().err
 
 
 class Follower(ranks.SingleProcess):

@@ -78,14 +78,14 @@ def attention(
 
     pairs = _read_pairs(src, tgt)
     options = {"step": step, "end": end}
-    loaded = [load(folder, checkpoint) for folder in (run, back) if folder]
-    settings = [_settings(each, layer, head, options) for each in loaded]
-    links = _align(loaded[0], pairs, settings[0])
+    runs = [load(folder, checkpoint) for folder in (run, back) if folder]
+    settings = [_settings(loaded, layer, head, options) for loaded in runs]
+    alignments = _align(runs[0], pairs, settings[0])
     if back:
-        backward = _align(loaded[1], [(target, source) for source, target in pairs], settings[1])
+        backward = _align(runs[1], [(target, source) for source, target in pairs], settings[1])
         symmetrize = SYMMETRIZE[symmetrise]
-        links = [symmetrize(one_way, transposed(other)) for one_way, other in zip(links, backward, strict=True)]
-    _write(map(pharaoh, links), output)
+        alignments = [symmetrize(links, transposed(back)) for links, back in zip(alignments, backward, strict=True)]
+    _write(map(pharaoh, alignments), output)
 
 
 @align.command
@@ -234,7 +234,7 @@ def _read_pairs(src: str, tgt: str) -> list[tuple[str, str]]:
 
 
 def _read_links(name: str, base: str, pairs: Sequence[tuple[str, str]] | None = None) -> "list[Gold]":
-    """The alignments of a file. With `pairs`, check that there is one for each pair, and that its words exist."""
+    """The alignments of a file. With `pairs`, check that each pair has one alignment, and that its word indices exist."""
     from saccade.data.links import check_range, parse_all
     from saccade.lines import file_lines
 

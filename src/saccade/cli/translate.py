@@ -109,7 +109,7 @@ def translate(
         alignment_file = stack.enter_context(open_output(alignments)) if alignments else None
         for group in _translate_groups(chosen, file, prefix, prefixes):
             for source, outputs, links in _with_links(load, group, bool(alignment_file)):
-                # A model of characters or bytes may output a newline, but each input line has exactly one output line.
+                # A byte-level model may generate a newline, but each input line has exactly one output line.
                 text = _json_line(source, outputs, links) if json_ else outputs[0].text.replace("\n", " ")
                 print(text, file=out, flush=True)
                 if alignment_file:

@@ -37,10 +37,10 @@ def why_not(recipe: Recipe) -> str | None:
 
 def write(run: ExportableRun, folder: Path) -> None:
     """Write everything that onnxruntime needs to translate like the run."""
-    decoder = run.model.decoder
-    reason = why_not(run.recipe)
-    if reason or decoder is None:
+    if reason := why_not(run.recipe):
         raise RunError(f"{run.checkpoint}: cannot be exported to ONNX: {reason}")
+    decoder = run.model.decoder
+    assert decoder is not None
     try:
         encoder_graph, step_graph = graphs(run.model)
     except Unexportable as error:

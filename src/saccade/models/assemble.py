@@ -86,22 +86,22 @@ def assemble(config: ModelConfig, source: int, target: int, *, frames: bool = Fa
     """Build the model. An option that cannot be built raises a ConfigError with its key.
 
     `source` is the size of the source vocabulary or, with `frames`, the number of values per frame. `target` is the
-    number of target tokens or labels. Without a decoder the head reads the encoder.
+    number of target tokens or labels. Without a decoder the head predicts from the encoder's output.
     """
-    site = {"dim": config.dim, "dropouts": Dropouts(**plain(config.dropout))}
+    arguments = {"dim": config.dim, "dropouts": Dropouts(**plain(config.dropout))}
     source_size = {"frame_width": source} if frames else {"vocabulary": source}
     try:
-        encoder = build(config.encoder, "encoder", **source_size, **site)
+        encoder = build(config.encoder, "encoder", **source_size, **arguments)
         if has_decoder:
-            decoder = build(config.decoder, "decoder", vocabulary=target, causal=True, cross_attention=True, **site)
+            decoder = build(config.decoder, "decoder", vocabulary=target, causal=True, cross_attention=True, **arguments)
             if config.shared_embeddings:
                 decoder.embedding = _shared_embedding(config, encoder, source, target)
             tied = {"tied_weight": decoder.embedding.tied_weight}
         else:
             decoder, tied = None, {}
         head = build(config.head, "head", vocabulary=target, dim=config.dim, **tied)
-    except BuildError as refusal:
-        raise ConfigError(f"{'.'.join(('model', *refusal.key))}: {refusal.reason}") from None
+    except BuildError as error:
+        raise ConfigError(f"{'.'.join(('model', *error.key))}: {error.reason}") from None
     return Model(encoder, decoder, head)
 
 
@@ -115,10 +115,10 @@ def _shared_embedding(
             f"{target_vocabulary}; set data.joint=true or model.shared_embeddings=false",
             ("shared_embeddings",),
         )
-    ours, theirs = (plain(side)["embedding"] for side in (config.encoder, config.decoder))
-    if ours != theirs:
+    of_encoder, of_decoder = (plain(side)["embedding"] for side in (config.encoder, config.decoder))
+    if of_encoder != of_decoder:
         raise BuildError(
-            f"the encoder's embedding is {ours} and the decoder's {theirs}; make them equal, or set "
+            f"the encoder's embedding is {of_encoder} and the decoder's {of_decoder}; make them equal, or set "
             "model.shared_embeddings=false",
             ("shared_embeddings",),
         )

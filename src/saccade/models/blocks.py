@@ -1,4 +1,4 @@
-"""Blocks: one layer of a stack, made of sublayers. (x, places, state) → (y, state), as a mixer."""
+"""Blocks. A block is one layer of a stack, made of sublayers: (x, places, state) → (y, state), like a mixer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,8 +52,8 @@ class Standard(nn.Module):
         super().__init__()
         mixers = {"self": (self_, causal)} | ({"cross": (cross, False)} if cross_attention else {})
         for name, (mixer, is_causal) in mixers.items():
-            site = {"dim": dim, "causal": is_causal, "cross": name == "cross", "dropout": dropouts.attention}
-            setattr(self, name, build(mixer, name, **site))
+            arguments = {"dim": dim, "causal": is_causal, "cross": name == "cross", "dropout": dropouts.attention}
+            setattr(self, name, build(mixer, name, **arguments))
         self.feed_forward: FeedForward = build(feed_forward, "feed_forward", dim=dim, dropout=dropouts.feed_forward)
         self.mixers = tuple(mixers)
         self._norm, self._dim = norm, dim

@@ -57,8 +57,8 @@ class RecurrentEncoder(nn.Module):
 
 
 class RecurrentState(TypedDict):
-    """The state of a decoder: the position of each row's next token, the state of the cell, that of the context and,
-    with input feeding, the previous readout."""
+    """The state of a decoder: the position of each row's next token (`at`), the states of the cell and of the context
+    (`memory`) and, with input feeding, the previous readout (`fed`)."""
 
     at: Int[Tensor, "B"]
     cell: CellState
@@ -124,12 +124,12 @@ class RecurrentDecoder(nn.Module):
         return state
 
     def step(self, tokens: Ids, state: RecurrentState, keep: Keep | None = None) -> tuple[States, RecurrentState]:
-        """Process one token per row, a prefix or the whole target; all rows advance by the same number of tokens."""
+        """Process the same number of tokens in each row: one, a prefix or the whole target."""
         x, places = self.embedding(tokens, keep, state["at"])
         x = self.dropout(x)
         needs_previous_step = self.input_feeding or (self.before and self.cross.attends)
-        run = self._step_by_step if needs_previous_step or tokens.shape[1] == 1 else self._at_once
-        hidden, new_state = run(x, places, state)
+        compute = self._step_by_step if needs_previous_step or tokens.shape[1] == 1 else self._at_once
+        hidden, new_state = compute(x, places, state)
         return self.drop_readout(hidden), {**new_state, "at": state["at"] + tokens.shape[1]}
 
     def _at_once(self, x: States, places: Places, state: RecurrentState) -> tuple[States, RecurrentState]:
@@ -147,12 +147,12 @@ class RecurrentDecoder(nn.Module):
         states, contexts, readouts = [], [], []
         context: Tensor = x[:, :0]
         for t in range(x.shape[1]):
-            here = places.one(t)
+            query_places = places.one(t)
             if self.before:
-                context, memory = self.cross(cell[-1][0][:, None], here, memory)
+                context, memory = self.cross(cell[-1][0][:, None], query_places, memory)
             y, cell = self.cell.step(self._gates(token_gates[t], context, fed), cell)
             if not self.before:
-                context, memory = self.cross(y[:, None], here, memory)
+                context, memory = self.cross(y[:, None], query_places, memory)
             if self.input_feeding:
                 readouts.append(self.readout(y[:, None], context, x[:, t : t + 1]))
                 fed = self.drop_readout(readouts[-1][:, 0])

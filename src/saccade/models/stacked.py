@@ -55,8 +55,8 @@ class Stacked(nn.Module):
         self.position: Position = build(position, "position", dim=dim)
         self.dropout = Dropout(dropouts.embedding)
         self.stack: Stack = build(stack, "stack", dim=dim, depth=depth)
-        site = {"dim": dim, "causal": causal, "cross_attention": cross_attention, "dropouts": dropouts}
-        layers = [build(block, "block", **site) for _ in range(self.stack.layer_count(depth))]
+        arguments = {"dim": dim, "causal": causal, "cross_attention": cross_attention, "dropouts": dropouts}
+        layers = [build(block, "block", **arguments) for _ in range(self.stack.layer_count(depth))]
         self.layers = nn.ModuleList(cast(Iterable[nn.Module], layers))  # a Protocol cannot say that it is a module
         self.final_norm: Norm = layers[0].final_norm()
         self.pool: Pool = build(pool, "pool")
@@ -79,7 +79,7 @@ class Stacked(nn.Module):
         return {"at": at, "layers": self.stack.start(self._layers, memory, rows)}
 
     def step(self, tokens: Ids, state: StackedState, keep: Keep | None = None) -> tuple[States, StackedState]:
-        """Process one token per row, a prefix or the whole target; all rows advance by the same number of tokens."""
+        """Process the same number of tokens in each row: one, a prefix or the whole target."""
         x, places = self.embedding(tokens, keep, state["at"])
         x = self.dropout(self.position.embed(x, places))
         x, _, layers = self.stack(self._layers, x, places, state["layers"])

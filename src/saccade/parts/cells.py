@@ -82,13 +82,13 @@ class RecurrentNet(nn.Module):
         return F.linear(x, weight[:, first : first + x.shape[-1]], None if first else bias)
 
     def step(self, gates: Float[Tensor, "B G"], state: CellState) -> tuple[Vectors, CellState]:
-        after: list[tuple[Tensor, ...]] = []
-        for layer, before in enumerate(state):
+        new_state: list[tuple[Tensor, ...]] = []
+        for layer, layer_state in enumerate(state):
             weight_ih, weight_hh, bias_ih, bias_hh = self._weights(layer)
             if layer:
-                gates = F.linear(self.dropout(after[-1][0]), weight_ih, bias_ih)
-            after.append(self.cell_step(gates, before, weight_hh, bias_hh))
-        return after[-1][0], tuple(after)
+                gates = F.linear(self.dropout(new_state[-1][0]), weight_ih, bias_ih)
+            new_state.append(self.cell_step(gates, layer_state, weight_hh, bias_hh))
+        return new_state[-1][0], tuple(new_state)
 
     def _weights(self, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         # getattr and not get_parameter: in each step of a search the checks of get_parameter cost more than an addition

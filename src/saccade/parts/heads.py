@@ -14,7 +14,7 @@ from saccade.parts.fast_linear import linear_no_grad, pad_rows
 from saccade.parts.inits import linear
 from saccade.shapes import Float, Int
 
-LOGIT_CHUNK_ROWS = 256  # rows of logits computed at a time: 8 MB for 8,000 tokens, which stays in the CPU's cache
+LOGIT_CHUNK_ROWS = 256  # rows of logits computed at a time: 8 MB if V = 8,000, which stays in the CPU's cache
 MIN_PROBABILITY = 1e-30  # below this, log p is computed from the logits and not from p
 
 Factors = tuple[Tensor, Tensor, Tensor | None]  # (hidden, weight, bias): logits = hidden @ weight.T + bias

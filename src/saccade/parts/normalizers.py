@@ -64,8 +64,8 @@ class Sparsemax(nn.Module):
     is_softmax = False
 
     def forward(self, scores: Scores, keep: AttentionMask | None, queries: Places | None = None) -> Scores:
-        # The maximum is shifted to 0, so that the sums stay exact for large scores. A score of −2 is never in the
-        # support; −∞ would make the cumulative sum NaN.
+        # The maximum is subtracted, so that the sums stay exact for large scores. Masked keys get −2, which is never in
+        # the support; −∞ would make the cumulative sum NaN.
         top = masked_scores(scores.detach(), keep).amax(-1, keepdim=True).nan_to_num(neginf=0.0)
         shifted = scores - top if keep is None else torch.where(keep, scores - top, -2.0)
         ordered = shifted.sort(-1, descending=True).values

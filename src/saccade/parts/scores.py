@@ -123,7 +123,7 @@ class ReducedRank(nn.Module):
 
 class Additive(nn.Module):
     """score(q, k) = vᵀ tanh(W q + U k) with `inner` hidden units, 0 meaning K (Bahdanau, Cho & Bengio 2015, §A.1.2). It
-    holds a tensor [B H T S inner], so it is expensive for long targets in one pass."""
+    computes a tensor [B H T S inner], so whole long targets need much memory."""
 
     dot = False
 

@@ -99,7 +99,7 @@ class RunFolder:
             raise RunError(f"{folder}: {error}") from None
 
     def model(self, config: Recipe, codecs: Codecs[Any, Any]) -> Model:
-        """The model with its initial weights, which depend only on the seed."""
+        """The model with its initial weights, which depend only on the config and the size of the vocabularies."""
         torch.manual_seed(config.seed)
         return assemble(
             config.model,
@@ -198,7 +198,7 @@ def _values(config: Recipe) -> dict[str, Any]:
 
 
 def _scheduled(config: Recipe) -> list[str]:
-    """train.updates if the schedule depends on it: then changing it would change the learning rate."""
+    """["train.updates"] if the schedule depends on it, because a change would then change the learning rate; else []."""
     schedule = config.train.schedule
     return ["train.updates"] if isinstance(schedule, Choice) and "updates" in wiring(schedule.part) else []
 

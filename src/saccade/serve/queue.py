@@ -2,9 +2,9 @@
 model and the same search.
 
 Scheduling: half of each batch goes to the oldest request, the other half to all requests in turn (round robin). So a
-long text does not delay short ones, and short ones do not starve a long one. It follows that a request of n sentences
-is finished once half of the models' time suffices either for everything that waits, or for n sentences of every
-request. `submit` estimates that time and rejects a request that would miss its deadline.
+long text does not delay short ones, and short ones do not starve a long one. A request of n sentences takes at most
+twice as long as translating n sentences of every request, or everything that waits if that is less. `submit` estimates
+this time and rejects a request that would miss its deadline.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ DEADLINE_MESSAGE = "the request cannot be answered before its deadline; try agai
 
 @dataclass(frozen=True)
 class TranslationOptions:
-    """What a request asks for beside the best translation: the number of alternatives, alignment links, attention."""
+    """What a request asks for besides the best translation: the number of alternatives, alignment links, attention."""
 
     alternatives: int = 0
     links: bool = False
@@ -124,8 +124,8 @@ class _RequestGroup:
 
 @dataclass
 class _Load:
-    """The load of one model: waiting requests, waiting sentences, sentences in batches, and the size of both kinds of
-    sentences together."""
+    """The load of one model: waiting requests, waiting sentences, sentences in running batches, and the total size of
+    these sentences."""
 
     requests: int = 0
     waiting: int = 0
@@ -133,8 +133,8 @@ class _Load:
     size: int = 0
 
     def work_until(self, sentences_each: float) -> tuple[int, int]:
-        """The sentences, and their size, to translate until every request has had `sentences_each` of its own. Running
-        batches count half: on average they are half done."""
+        """How many sentences, and of which total size, must be translated until every request has had `sentences_each`
+        of its own. Running batches count half: on average they are half done."""
         rows = int(min(self.waiting, sentences_each * self.requests)) + -(-self.running // 2)
         return rows, rows * self.mean_size()
 
@@ -147,7 +147,7 @@ class Queue:
 
     def __init__(self, settings: Settings, workers: int, throughput: Throughput, metrics: Metrics):
         self._settings, self._workers, self._throughput, self._metrics = settings, workers, throughput, metrics
-        self._change = threading.Condition()  # its lock is re-entrant
+        self._change = threading.Condition()  # re-entrant: `submit` calls `check_capacity` while holding it
         self._groups: OrderedDict[tuple[str, int], _RequestGroup] = OrderedDict()
         self._loads: defaultdict[str, _Load] = defaultdict(_Load)  # by model name
         self._idle_workers = 0

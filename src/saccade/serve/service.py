@@ -129,7 +129,7 @@ class Service:
             raise ApiError(400, f"attention: the text may have at most {limits.attention_characters:,} characters")
 
     def detect(self, text: str, codes: Sequence[str] | None = None) -> list[DetectedLanguage]:
-        """The confidence of each language, the most likely first. By default, of all served source languages."""
+        """The languages `codes` (default: all served source languages) with their confidence, the most likely first."""
         candidates = codes or source_languages(self.registry.models.values())
         return [DetectedLanguage(code, confidence) for code, confidence in self._detector.rank(text, candidates)]
 
@@ -137,7 +137,7 @@ class Service:
         self, text: str, source: str | None, target: str | None, name: str | None = None
     ) -> tuple[ServedModel, DetectedLanguage | None]:
         """The model for a request, and the detected source language. The language is detected if `source` is "auto",
-        or if it is missing and several are possible; otherwise None is returned."""
+        or if it is missing and several are possible; otherwise the second value is None."""
         models = self.registry.matching(None if source == "auto" else source, target, name)
         targets, sources = target_languages(models), source_languages(models)
         detected = None

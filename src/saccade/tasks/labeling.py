@@ -70,7 +70,7 @@ class Labeling(ABC):
     def encode(self, rows: Sequence[Any], codecs: LabelCodecs, longest: int) -> Encoded: ...
 
     def prepare(self, encoded: Encoded, report: Callable[[str], None]) -> None:  # noqa: B027 - part of the contract
-        """Nothing to compute."""
+        """Do nothing: labels need nothing besides the rows."""
 
     @abstractmethod
     def cost(self, model: Model, batch: Batch, smoothing: float) -> Loss: ...
@@ -176,14 +176,14 @@ def _label_counts(
     labels: Sequence[str], true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> np.ndarray:
     """For each row and label the number of correct predictions, true labels and predictions: [rows, 3, labels]."""
-    number = {label: i for i, label in enumerate(labels)}
+    index = {label: i for i, label in enumerate(labels)}
     counts = np.zeros((len(true), 3, len(labels)), dtype=np.int64)
     for row, (true_labels, predicted_labels) in enumerate(zip(true, predicted, strict=True)):
         for actual, guess in zip(true_labels, predicted_labels, strict=True):
             if actual:
-                counts[row, 0, number[actual]] += actual == guess
-                counts[row, 1, number[actual]] += 1
-                counts[row, 2, number[guess]] += 1
+                counts[row, 0, index[actual]] += actual == guess
+                counts[row, 1, index[actual]] += 1
+                counts[row, 2, index[guess]] += 1
     return counts
 
 

@@ -1,4 +1,5 @@
-"""Losses are sums over tokens with a count. Only the training loop divides, once per update, over all its batches."""
+"""Losses. Each is a sum over tokens, with their number. Only the training loop divides, once per update, by the number
+of tokens in all batches of the update."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -36,8 +37,8 @@ def next_token(model: Model, batch: Batch, smoothing: float, penalties: "Sequenc
 def next_token_r_drop(
     model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]", r_drop: float
 ) -> Loss:
-    """R-Drop (Liang et al. 2021): two forward passes with different dropout masks. The loss is the mean of their
-    cross-entropies plus `r_drop` × their symmetric KL divergence (half of the paper's sum over both passes)."""
+    """R-Drop (Liang et al. 2021): two forward passes with different dropout masks. The loss is half of the paper's, which
+    sums over both passes: the mean of their cross-entropies plus r_drop · (KL(p‖q) + KL(q‖p)) / 4."""
     twice = batch.doubled()
     with auxiliary_losses(model, penalties) as auxiliary:
         hidden, target = teacher_forced_hidden(model, twice)
@@ -113,7 +114,7 @@ def auxiliary_losses(model: Model, penalties: Sequence[Penalty] = ()) -> Iterato
                 if getattr(model, side) is not None
                 for kind in ("loss", "sampled")
             },
-            [(each, stack.enter_context(listen(each.attention(model), "weights"))) for each in penalties],
+            [(penalty, stack.enter_context(listen(penalty.attention(model), "weights"))) for penalty in penalties],
         )
 
 
@@ -131,7 +132,7 @@ class AuxiliaryLosses:
         total, logged = loss.total, dict(loss.logged)
         for (side, kind), notes in self.notes.items():
             for name, value in notes.maps().items():
-                keep = _real(batch, side)
+                keep = _padding_mask(batch, side)
                 cost = (
                     (value * keep[:, None, :, None]).sum()
                     if kind == "loss"
@@ -140,7 +141,7 @@ class AuxiliaryLosses:
                 total = total + cost
                 logged[f"{side}.{name}"] = float(cost.detach())
         for penalty, notes in self.penalties:
-            costs = [penalty.cost(weights, batch) * _real(batch, "decoder") for weights in notes.maps().values()]
+            costs = [penalty.cost(weights, batch) * _padding_mask(batch, "decoder") for weights in notes.maps().values()]
             cost = torch.stack(costs).sum()
             total = total + cost
             logged[penalty.name] = float(cost.detach())
@@ -151,10 +152,10 @@ class AuxiliaryLosses:
     ) -> Tensor:
         part = cast(SampledPart, getattr(self.model, side).get_submodule(name.partition("@")[0]))
         cost, count = _cost_to_go(token_costs, batch, side)
-        return part.policy_loss(sampled, cost, count, _real(batch, side))
+        return part.policy_loss(sampled, cost, count, _padding_mask(batch, side))
 
 
-def _real(batch: Batch, side: str) -> Bool[Tensor, "B T"]:
+def _padding_mask(batch: Batch, side: str) -> Bool[Tensor, "B T"]:
     """The padding mask of the encoder or decoder input: True where a position is not padding."""
     values = batch.source if side == "encoder" or batch.inputs is None else batch.inputs
     shape = values.values.shape[:2]

@@ -21,7 +21,7 @@ from saccade.training.heartbeat import Heartbeat
 from saccade.training.signals import Interrupted
 
 JOIN_TIMEOUT = timedelta(minutes=10)  # within which all ranks must start
-# Rank 0 may learn a tokenizer or validate for hours while the others wait. Ranks that hang are found by the heartbeat.
+# Rank 0 may learn a tokenizer or validate for hours while the others wait. The heartbeat detects ranks that hang.
 COLLECTIVE_TIMEOUT = timedelta(hours=12)
 
 # Keeps every process group alive until the process ends. If DDP held the last reference, its destructor would wait for
@@ -96,9 +96,8 @@ class Distributed:
     def all_reduce_sum(self, values: Mapping[str, float]) -> Mapping[str, float]:
         names = sorted(values)
         columns = zip(*self._gather_values([values[name] for name in names]), strict=True)
-        return {
-            name: sum(column) for name, column in zip(names, columns, strict=True)
-        }  # summed in the same order on every rank
+        # every rank sums in the order of the ranks, so all get the same bits
+        return {name: sum(column) for name, column in zip(names, columns, strict=True)}
 
     def all_reduce_max(self, *values: float) -> tuple[float, ...]:
         return tuple(max(column) for column in zip(*self._gather_values(values), strict=True))
@@ -112,11 +111,11 @@ class Distributed:
         return json.loads(text.numpy().tobytes())
 
     def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-        kinds = self.broadcast(
+        shapes_and_dtypes = self.broadcast(
             {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in tensors.items()}
         )
-        for name, (shape, kind) in kinds.items():
-            tensor = tensors[name].contiguous() if self.is_main else torch.empty(shape, dtype=getattr(torch, kind))
+        for name, (shape, dtype) in shapes_and_dtypes.items():
+            tensor = tensors[name].contiguous() if self.is_main else torch.empty(shape, dtype=getattr(torch, dtype))
             dist.broadcast(tensor, 0)
             yield name, tensor
 
@@ -201,7 +200,7 @@ def _rank_errors(rank: int) -> Iterator[None]:
 
 def _agree_on_name(store: Store, rank: int, count: int) -> str:
     """A new name for the process group of this start, agreed on by all ranks. After a restart, torchrun's store may
-    still contain keys of the start before, such as addresses of ended ranks; under a new name they are not read."""
+    still contain keys of the previous start, such as addresses of ended ranks; under a new name they are not read."""
     own = uuid.uuid4().hex
     if rank == 0:
         _announce_name(store, own, set(range(1, count)))
@@ -215,12 +214,12 @@ def _agree_on_name(store: Store, rank: int, count: int) -> str:
 def _announce_name(store: Store, name: str, missing: set[int]) -> None:
     """Answer every rank's hello with the name until all ranks have confirmed it. A hello may be left from an earlier
     start, so an answer alone proves nothing."""
-    end = time.monotonic() + JOIN_TIMEOUT.total_seconds()
+    deadline = time.monotonic() + JOIN_TIMEOUT.total_seconds()
     while missing:
         for rank in [rank for rank in missing if store.check([f"saccade/hello/{rank}"])]:
             store.set(f"saccade/welcome/{store.get(f'saccade/hello/{rank}').decode()}", name)
         missing = {rank for rank in missing if not store.check([f"saccade/here/{name}/{rank}"])}
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             raise RunError(
                 f"rank {', '.join(map(str, sorted(missing)))} did not start within {JOIN_TIMEOUT}; start all ranks"
             )

@@ -25,7 +25,7 @@ from saccade.runs.weights import named_tensors
 from saccade.tasks.losses import Loss
 from saccade.tasks.task import Task
 
-MIN_SHARD_TOKENS = 256  # padded tokens of a shard on its longer side; fewer are not worth a thread
+MIN_SHARD_TOKENS = 256  # padded tokens of a shard on its longer side; smaller shards are not worth a thread
 # Padded tokens × model width of a shard: larger shards are hardly faster, and their activations need memory.
 MAX_LAYER_ACTIVATIONS = 3 * 2**15
 MAX_SEPARATE_GRADIENTS = 2**23  # parameters; larger models do not keep gradients per thread
@@ -116,8 +116,8 @@ class ThreadedReplicas:
 
 
 class _OrderedAccumulation:
-    """Adds the gradients of every shard to `.grad` as soon as they are computed, so that few are held twice; but for
-    each parameter in the order of the shards, because the last bits of a sum depend on its order."""
+    """Adds each gradient of a shard to `.grad` as soon as it is computed, so that few gradients are held in memory besides
+    `.grad`. Each parameter adds them in the order of the shards, because the last bits of a sum depend on its order."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]):
         self._done = [0] * len(parameters)  # for each parameter, the number of shards that have added their gradient

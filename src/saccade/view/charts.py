@@ -1,5 +1,5 @@
-"""Charts as static SVG. Each has a title, a description and a table of its values for screen readers; the script of the
-report reads the values it shows at the pointer from the same table."""
+"""Charts as static SVG. Each has a title, a description and a table of its values for screen readers. The script of the
+report shows the values at the pointer; it takes them from the same table."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Scale:
         return lambda value: f"{value + 0.0:,.{decimals}f}" if decimals < 5 else f"{value:.0e}"
 
 
-def _round_step(least: float) -> float:
-    """The smallest of 1, 2, 5, 10, … times a power of ten that is at least `least`."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= least * (1 - 1e-9))
+def _round_step(minimum: float) -> float:
+    """The smallest step of at least `minimum` that is 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(minimum))
+    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= minimum * (1 - 1e-9))
 
 
 # ── charts ──
@@ -108,8 +108,8 @@ def line_chart(
 def bar_chart(
     title: str, heading: str, labels: Sequence[str], counts: Sequence[int], bars: Mapping[str, Sequence[float]]
 ) -> str:
-    """Groups of bars from 0 to 100, one group per label. `heading` is what the labels are; each group shows its label
-    and its number of rows, from `counts`."""
+    """Groups of bars from 0 to 100, one group per label. `heading` says what the labels are; each group shows its
+    label and its number of rows, from `counts`."""
     y_scale = Scale.round(0, 100, HEIGHT - BOTTOM - 16, TOP)
     group_width = (WIDTH - LEFT - RIGHT) / max(1, len(labels))
     bar_width = min(34.0, group_width * 0.7 / max(1, len(bars)))

@@ -58,9 +58,9 @@ class AttentionMap:
     def __post_init__(self) -> None:
         if self.kind not in ATTENTION_KINDS:
             raise ValueError(f"unknown kind of attention '{self.kind}'; kinds are {', '.join(ATTENTION_KINDS)}")
-        sides = (len(self.rows), len(self.columns))
-        if self.weights.ndim != 3 or self.weights.shape[1:] != sides:
-            raise ValueError(f"weights {self.weights.shape} do not fit axes [heads, {sides[0]}, {sides[1]}]")
+        shape = (len(self.rows), len(self.columns))
+        if self.weights.ndim != 3 or self.weights.shape[1:] != shape:
+            raise ValueError(f"weights {self.weights.shape} do not fit axes [heads, {shape[0]}, {shape[1]}]")
 
     def words(self) -> AttentionMap:
         """Merge pieces into words: sum over the pieces of a key word, average over the pieces of a query word. Rows
@@ -84,7 +84,7 @@ class AttentionMaps:
 
     def __getitem__(self, name: str) -> AttentionMap:
         if name not in self.maps:
-            raise KeyError(f"no attention is called '{name}'; there are {', '.join(self.maps) or 'none'}")
+            raise KeyError(f"there is no attention map '{name}'; available maps: {', '.join(self.maps) or 'none'}")
         return self.maps[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -194,7 +194,7 @@ def _abbreviated(number: int) -> str:
 
 
 def _validation(data: ReportData) -> ValidationRecord | None:
-    """The validation of the shown checkpoint, or the last validation if there is no checkpoint."""
+    """The last validation up to the shown checkpoint, or the last of all if there is no checkpoint."""
     return data.history.validation_at(data.manifest.get("step", data.history.step))
 
 
@@ -207,7 +207,7 @@ def _scores(data: ReportData) -> str:
         return f"<p>{missing(data.no_evaluation_reason)}</p>{_validation_table(data)}"
     caption = f"On the {evaluation.rows:,} rows of the {SPLIT_NAMES[evaluation.split]}"
     caption += "" if evaluation.split == "test" else ", because the recipe has no test data"
-    caption += f", by {_shown(data)}. Intervals are computed by bootstrap resampling of rows."
+    caption += f", with {_shown(data)}. Intervals are computed by bootstrap resampling of rows."
     rows = [
         [escape(score.name), f"{score.value:.2f}", _interval(score.interval), f"<code>{escape(score.signature)}</code>"]
         for score in evaluation.scores
@@ -277,7 +277,7 @@ def _curves(data: ReportData) -> str:
     if auxiliary:
         curves = [Curve(name.removeprefix("parts."), history.curve(name)) for name in auxiliary]
         charts.append(line_chart("Auxiliary losses", curves, lambda value: f"{value:.4f}"))
-    best_note = "The vertical line is the best checkpoint. " if best is not None else ""
+    best_note = "The vertical line marks the best checkpoint. " if best is not None else ""
     caption = f"The horizontal axis counts updates. {best_note}Point at a curve to see its values."
     return f'{paragraph(caption)}<div class="charts">{"".join(charts)}</div>'
 
@@ -312,7 +312,7 @@ def _length(data: ReportData) -> str:
 def _attention(data: ReportData) -> str:
     if not data.maps:
         return f"<p>{missing(data.no_maps_reason)}</p>"
-    caption = paragraph("The validation samples, with the outputs of the shown checkpoint at its validation.")
+    caption = paragraph("Attention from the validation samples to the outputs that the shown checkpoint gave in its validation.")
     noscript = "The maps are drawn with JavaScript, which is disabled."
     return f'{caption}<noscript>{noscript}</noscript><div id="view"></div>'
 

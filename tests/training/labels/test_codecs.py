@@ -34,7 +34,7 @@ def test_labels_are_sorted_stored_and_an_empty_one_is_no_label():
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'["a", "a"]', b'["a", 3]', b'[""]', b"\xff", b'{"a": 1}'])
 def test_damaged_labels_are_refused(data: bytes):
-    with pytest.raises(saccade.RunError, match="the labels|the list of labels"):
+    with pytest.raises(saccade.RunError, match="the labels"):
         LabelCodec.read(data)
 
 

@@ -61,15 +61,13 @@ MISFITS: dict[str, tuple[str, dict[str, Any], str]] = {
         "words",
         {"data": {"dev": {"kind": "pairs", "src": "a", "tgt": "b"}}},
         "data.dev: the task 'tagging' needs a label for each word or each frame, which the source 'pairs' does not "
-        "provide "
-        "(known: columns, series)",
+        "provide (known: columns, series)",
     ),
     "columns for classification": (
         "texts",
         {"data": {"train": {"kind": "columns", "file": "train.txt"}}},
         "data.train: the task 'classification' needs one label for each text or series, which the source 'columns' "
-        "does not provide "
-        "(known: pairs, tsv, jsonl, labeled, series",
+        "does not provide (known: pairs, tsv, jsonl, labeled, series",
     ),
     "columns for translation": (
         "words",
