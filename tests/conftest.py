@@ -23,6 +23,7 @@ CHECKED = [
     "places",
     "decode.loops",
     "decode.constraints",
+    "decode.search_engine",
     "decode.torch_engine",
     "tasks",
     "align",

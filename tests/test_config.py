@@ -119,7 +119,7 @@ def test_build_error_has_the_whole_config_key() -> None:
         ("outer.inner.sizes=3", "outer.inner.sizes: unknown key of 'plain'; did you mean 'size'?"),
         ("depth='six'", "depth: expected a whole number, got 'six'"),
         ("depth=1.5", "depth: expected a whole number, got 1.5"),
-        ("part.size=0", "part.size: expected greater than or equal to 1, got 0"),
+        ("part.size=0", "part.size: must be greater than or equal to 1, got 0"),
         ("part=3", "part: expected one of plain, fancy, or a table with 'kind'; got 3"),
         ("part={kind='fancy', rate=nan}", "part.rate: expected a finite number, got nan"),
         ("depth=true", "depth: expected a whole number, got True"),

@@ -61,7 +61,9 @@ def train(
     name = Path(recipe).stem if isinstance(recipe, (str, Path)) else "run"
     if isinstance(recipe, Recipe):
         if set:
-            raise ConfigError("set: cannot change the values of a Recipe; pass a file or a nested dict instead")
+            raise ConfigError(
+                "set: cannot override values of a Recipe object; pass the recipe as a file or a nested dict"
+            )
         config = recipe
     else:
         config = recipe_of({"extends": str(recipe)} if isinstance(recipe, (str, Path)) else recipe, set or {})
@@ -76,11 +78,13 @@ class Run:
         self, path: Path, checkpoint: str = "auto", engine: str = "torch", quantization: str = QUANTIZATIONS[0]
     ):
         if engine not in ENGINES:
-            raise ConfigError(f"engine: there is no '{engine}'{nearest(engine, ENGINES)}")
+            raise ConfigError(f"engine: unknown engine '{engine}'{nearest(engine, ENGINES)}")
         if quantization not in QUANTIZATIONS:
-            raise ConfigError(f"quantization: there is no '{quantization}'{nearest(quantization, QUANTIZATIONS)}")
+            raise ConfigError(
+                f"quantization: unknown quantization '{quantization}'{nearest(quantization, QUANTIZATIONS)}"
+            )
         if quantization != QUANTIZATIONS[0] and engine not in ("auto", "ctranslate2"):
-            raise ConfigError(f'quantization: {quantization} is for engine = "ctranslate2", got "{engine}"')
+            raise ConfigError(f'quantization: "{quantization}" needs engine = "ctranslate2", got engine = "{engine}"')
         self._engine = engine if quantization == QUANTIZATIONS[0] else "ctranslate2"
         self._quantization = quantization
         self.folder = RunFolder(path)
@@ -110,7 +114,7 @@ class Run:
     def codecs(self) -> Codecs[Any, Any]:
         codecs = self.folder.codecs(self.recipe)
         if codecs is None:
-            raise RunError(f"{self.folder.path}: has no tokenizer yet; train it first")
+            raise RunError(f"{self.folder.path}: the run has no tokenizer yet; train it first with `saccade train`")
         return codecs
 
     @cached_property
@@ -233,7 +237,8 @@ class Run:
         if isinstance(item, str):
             return (tuple(item.split()) if isinstance(self.task, Tagging) else item), location
         if not isinstance(self.task, Tagging) or not all(isinstance(word, str) for word in item):
-            raise DataError(f"{location}: is not text, but the run was trained on text")
+            or_words = " or a list of words" if isinstance(self.task, Tagging) else ""
+            raise DataError(f"{location}: is not text, but the run was trained on text; give a string{or_words}")
         return tuple(item), location
 
     # ── scores ──
@@ -246,11 +251,11 @@ class Run:
         labels: Sequence[str] = (),
     ) -> dict[str, Any]:
         """Scores on the recipe's test data, or on pairs (source, reference or labels). With `labels`, the
-        accuracy is that of the rows (or steps) with one of these true labels, and macro F1 averages only these labels."""
+        accuracy counts only rows (or steps) with one of these true labels, and macro F1 averages only these labels."""
         if isinstance(self.task, Labeling):
             return self._evaluate_labels(self.task, pairs, labels)
         if labels:
-            raise ConfigError("labels: this is a translation run; it has no labels")
+            raise ConfigError("labels: a translation run has no labels; leave this argument out")
         return self._evaluate_translation(self.test_pairs() if pairs is None else pairs, decode)
 
     def _evaluate_labels(
@@ -315,8 +320,8 @@ class Run:
         self.folder.check_same_data({"test": splits["test"]})
         rows, _ = load_split(splits, "test", self.recipe.data.skip_bad)
         if not rows:
-            hint = "--src FILE and --ref FILE" if self.task.has_decoder else "a file, or call Run.evaluate(pairs)"
-            raise DataError(f"data.test: the recipe has no test data; give {hint}")
+            hint = "give --src FILE and --ref FILE" if self.task.has_decoder else "call Run.evaluate(pairs) in Python"
+            raise DataError(f"data.test: the recipe has no test data; {hint}")
         check_rows(self.task, rows, "test")
         return list(rows)
 

@@ -257,7 +257,7 @@ def _message(error: Any) -> str:
         return f"{key}: {error['msg']}"
     if error["type"] == "missing":
         return f"{key}: {EXPECTED['missing']}"
-    text = EXPECTED.get(error["type"]) or error["msg"].replace("Input should be", "expected")
+    text = EXPECTED.get(error["type"]) or error["msg"].replace("Input should be", "must be")
     return f"{key}: {text}, got {error['input']!r}"
 
 
@@ -272,7 +272,7 @@ def _parse(text: str, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: not valid TOML: {error}") from None
+        raise ConfigError(f"{name}: is not valid TOML: {error}") from None
 
 
 def _read_file(path: Path) -> str:
@@ -283,7 +283,7 @@ def _read_file(path: Path) -> str:
         hint = nearest(path.name, [*neighbors, *preset_names()])
         raise ConfigError(f"{path}: no such recipe or preset{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as a recipe: {error}") from None
+        raise ConfigError(f"{path}: cannot be read as a recipe: {getattr(error, 'strerror', error)}") from None
 
 
 def file_layers(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) -> list[Any]:
@@ -295,7 +295,7 @@ def file_layers(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) ->
         origin, text = str(path), _read_file(path)
     identity = origin if name in preset_names() else str(path.resolve())
     if identity in seen:
-        raise ConfigError(f"{origin}: extends itself, through {' → '.join(seen)}")
+        raise ConfigError(f"{origin}: extends itself, through {' → '.join(seen)}; remove one of these `extends`")
     tree = _parse(text, origin)
     extends = tree.pop("extends", [])
     bases = [extends] if isinstance(extends, str) else extends

@@ -1,6 +1,11 @@
 """The errors that a user can cause. Their text is the whole message: where, what is wrong, and what to do."""
 
 
+def plural(count: int, noun: str) -> str:
+    """The count and its noun, for messages: "1 line", "1,200 lines"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 class SaccadeError(Exception):
     """An error that the user can fix; the command line prints its text without a traceback."""
 
@@ -15,6 +20,12 @@ class DataError(SaccadeError):
 
 class RunError(SaccadeError):
     """A run folder cannot be used as requested."""
+
+
+NON_FINITE_OUTPUT = (
+    "the model's output is NaN or infinite: training diverged or the checkpoint is damaged; "
+    "use another checkpoint, or train again with a lower train.schedule.rate"
+)
 
 
 class BuildError(ValueError):

@@ -31,7 +31,7 @@ def file_lines(name: str) -> Iterator[str]:
         with gzip.open(name) if name.endswith(".gz") else open(name, "rb") as file:
             yield from _decoded(file, name)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{name}: cannot be read: {error}") from None
+        raise DataError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
@@ -39,7 +39,8 @@ def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
         try:
             yield raw.removesuffix(b"\n").decode()
         except UnicodeDecodeError as error:
-            raise DataError(f"{name}:{number}: is not UTF-8: {error.reason} at byte {error.start}") from None
+            reason = f"{error.reason} at byte {error.start}"
+            raise DataError(f"{name}:{number}: is not UTF-8: {reason}; convert the file to UTF-8 (iconv)") from None
 
 
 def grouped(name: str) -> Iterator[list[str]]:

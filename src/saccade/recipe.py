@@ -22,8 +22,8 @@ from saccade.config import (
     python_layer,
     resolve,
 )
-from saccade.data.sources.generated import SPLITS
 from saccade.data.sources import SOURCES, NoSource, rows
+from saccade.data.sources.generated import SPLITS
 from saccade.data.sources.rows import Frames, Source
 from saccade.data.tokenizers import SentencePieces, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
@@ -191,10 +191,10 @@ def _check_task(recipe: Recipe, task: Task) -> None:
     for split in SPLITS:
         source = getattr(recipe.data, split)
         if source.kind not in fitting:
-            known = ", ".join(name for name, part in fitting.items() if part is not NoSource)
+            suitable = ", ".join(name for name, part in fitting.items() if part is not NoSource)
             raise ConfigError(
                 f"data.{split}: the task '{kind_of(recipe.task)}' needs {task.expects}, which the source "
-                f"'{source.kind}' does not provide (known: {known})"
+                f"'{source.kind}' does not provide; use one of {suitable}"
             )
 
 

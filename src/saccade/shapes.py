@@ -2,7 +2,7 @@
 
 B batch · T queries or target positions · S keys or source positions · D model width · H heads · K width per head
 V vocabulary · N hypotheses per sentence · n any number of rows · P width of queries and keys prepared by a score
-F numbers per frame of a series · I cell input · G cell gates · W cell state · C context of a recurrent decoder
+F values per frame of a series · I cell input · G cell gates · W cell state · C context of a recurrent decoder
 
 Tensors are batch-first. Padding is on the right. In boolean masks True means "real" or "may be attended to".
 """

@@ -96,7 +96,7 @@ def test_settings_round_trip_through_plain() -> None:
     ],
 )
 def test_other_values_are_not_settings(stored: Any) -> None:
-    with pytest.raises(ValueError, match=r"^not alignment settings$"):
+    with pytest.raises(ValueError, match=r"^not alignment settings: expected heads, step and end$"):
         AlignmentSettings.of(stored)
 
 
@@ -267,7 +267,7 @@ def guide_error(tmp_path: Path) -> Callable[[Any], str]:
 
 
 def test_guide_of_an_unknown_attention_or_head_is_an_error(guide_error: Callable[[Any], str]) -> None:
-    assert "task.guide.attention: there is no attention 'decoder.layers.7.cross'; did you mean" in guide_error(
+    assert "task.guide.attention: there is no cross-attention 'decoder.layers.7.cross'; did you mean" in guide_error(
         {"kind": "head", "attention": "decoder.layers.7.cross"}
     )
     assert "task.guide.head: decoder.layers.1.cross has heads 0 to 1, got 2" in guide_error({"kind": "head", "head": 2})

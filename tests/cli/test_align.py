@@ -79,7 +79,10 @@ def test_search_stores_the_best_settings_in_the_run(
         (run / "alignment.json").write_text('{"heads": 3}', "utf-8")
         result = call("align", run, "--src", src, "--tgt", tgt)
         assert (result.code, result.err.count("\n")) == (1, 1)
-        assert "alignment.json: not alignment settings; run `saccade align search` again" in result.err
+        assert (
+            "alignment.json: not alignment settings: expected heads, step and end; run `saccade align search` again"
+            in result.err
+        )
     finally:
         (run / "alignment.json").unlink()
 
@@ -149,11 +152,15 @@ def test_mismatched_files_give_a_one_line_error(call: Call, run: Path, text: tup
     short = tmp_path / "short"
     short.write_text("a\n", "utf-8")
     result = call("align", run, "--src", src, "--tgt", short)
-    assert (result.code, result.err.strip()) == (1, f"saccade: {src} has 4 lines but {short} has 1")
+    expected = f"saccade: {src}: has 4 lines, but {short} has 1; both need one line for each sentence pair"
+    assert (result.code, result.err.strip()) == (1, expected)
     result = call("align", "score", "--gold", short, "--system", short)
     assert "short:1: 'a' is not a link" in result.err
     (tmp_path / "gold").write_text("0-0\n0-9\n\n0-0\n", "utf-8")
     result = call("align", "search", run, "--src", src, "--tgt", tgt, "--gold", tmp_path / "gold")
-    assert "gold:2: the link 0-9 is out of range: the pair has 1 source and 1 target words" in result.err
+    assert (
+        "gold:2: the link 0-9 is out of range: the pair has 1 source and 1 target words, counted from 0; correct"
+        in result.err
+    )
     result = call("translate", run, "--alignments", "-", "-o", "-", stdin=b"a\n")
     assert result.code == 2

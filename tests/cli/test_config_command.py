@@ -94,10 +94,10 @@ INVALID_VALUES = {
     "a fraction for a whole number": ("train.updates=1.5", "train.updates: expected a whole number, got 1.5"),
     "a number for true or false": ("data.skip_bad=1", "data.skip_bad: expected true or false, got 1"),
     "a number for text": ("data.folder=3", "data.folder: expected text in quotes, got 3"),
-    "a value below the minimum": ("model.dim=0", "model.dim: expected greater than or equal to 1, got 0"),
+    "a value below the minimum": ("model.dim=0", "model.dim: must be greater than or equal to 1, got 0"),
     "a value above the maximum": (
         "model.dropout.residual=1.0",
-        "model.dropout.residual: expected less than 1, got 1.0",
+        "model.dropout.residual: must be less than 1, got 1.0",
     ),
     "NaN": ("train.clip=nan", "train.clip: expected a finite number, got nan"),
     "a value that is not in the list": (
@@ -131,7 +131,7 @@ def test_recipe_without_data_is_refused(call: Call, tmp_path: Path):
     assert call("config", "show", "transformer-tiny").code == 0
     result = call("train", "transformer-tiny", "--run", tmp_path / "run")
     assert result.code == 1
-    assert "data.train: no data is given; name the files" in result.err
+    assert "data.train: there are no rows; set data.train as docs/config.md shows" in result.err
 
 
 INCONSISTENT_SETTINGS = {
@@ -146,13 +146,16 @@ INCONSISTENT_SETTINGS = {
     "shared embeddings of two vocabularies": ("data.joint=false", "model.shared_embeddings: needs one vocabulary"),
     "more outputs than beams": (
         'decode.search={kind="beam", size=2, best=4}',
-        "decode.search: best = 4 outputs cannot come out of a beam of size = 2",
+        "decode.search.best: a beam of size = 2 has at most 2 outputs, got best = 4; raise size or lower best",
     ),
     "more outputs than beams in validation": (
         'train.validation.search={kind="beam", size=2, best=4}',
-        "train.validation.search: best = 4 outputs cannot come out of a beam of size = 2",
+        "train.validation.search.best: a beam of size = 2 has at most 2 outputs, got best = 4; raise size",
     ),
-    "a probability above one": ('decode.search={kind="sample", top_p=1.5}', "decode.search: top_p is a probability"),
+    "a probability above one": (
+        'decode.search={kind="sample", top_p=1.5}',
+        "decode.search.top_p: must be a probability of at most 1, got 1.5",
+    ),
     "batches smaller than a sentence": (
         "train.batch_tokens=20",
         "train.batch_tokens: 20 is less than the longest sentence, data.longest = 20",

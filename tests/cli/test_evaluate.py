@@ -35,10 +35,10 @@ def test_files_of_unequal_length_are_refused(call: Call, run: Path, tmp_path: Pa
     (tmp_path / "three").write_text("a\nb\nc\n", "utf-8")
     result = call("evaluate", "--hyp", tmp_path / "two", "--ref", tmp_path / "three")
     assert (result.code, result.out) == (1, "")
-    assert "there are 2 translations but 3 references" in result.err
+    assert f"{tmp_path}/two: has 2 lines, but {tmp_path}/three has 3; both need" in result.err
     result = call("evaluate", run, "--src", tmp_path / "three", "--ref", tmp_path / "two")
     assert (result.code, result.out) == (1, "")
-    assert f"{tmp_path}/three has 3 lines but {tmp_path}/two has 2" in result.err
+    assert f"{tmp_path}/three: has 3 lines, but {tmp_path}/two has 2; both need" in result.err
 
 
 def test_empty_files_are_refused(call: Call, run: Path, tmp_path: Path):

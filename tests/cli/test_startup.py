@@ -30,7 +30,7 @@ CASES = {
     "a missing file": (["translate", "r", "no/such/file"], 2, "no/such/file: no such file"),
     "evaluate without arguments": (["evaluate"], 2, "either a RUN, or --hyp FILE and --ref FILE"),
     "evaluate with a run and a hypothesis": (["evaluate", "r", "--hyp", "h", "--ref", "f"], 2, "either a RUN"),
-    "evaluate with --src only": (["evaluate", "r", "--src", "s"], 2, "go together"),
+    "evaluate with --src only": (["evaluate", "r", "--src", "s"], 2, "takes --src FILE and --ref FILE together"),
     "evaluate with a missing file": (["evaluate", "--hyp", "nope", "--ref", "nope"], 2, "nope: no such file"),
     "sampling without --sample": (["translate", "r", "--top-k", "3"], 2, "--top-k needs --sample"),
     "sampling with a beam": (["translate", "r", "--sample", "--beam", "3"], 2, "--sample draws one output per line"),

@@ -145,7 +145,7 @@ def test_invalid_options_are_refused_with_one_message(option: list[str], call: C
 def test_option_out_of_range_is_refused_with_its_bound(option: list[str], call: Call, run: Path):
     result = call("translate", run, *option, stdin=b"c b a\n")
     assert result.code in (1, 2)
-    assert "expected greater than" in result.err
+    assert "must be greater than" in result.err
 
 
 def test_prefix_begins_every_nonempty_translation(call: Call, run: Path):
@@ -207,10 +207,10 @@ def test_missing_run_is_answered_with_the_runs_beside_it(call: Call, run: Path):
     result = call("translate", run.with_name("tinny"), stdin=b"a\n")
     assert (result.code, result.out) == (2, "")
     assert "is not a run" in result.err
-    assert "tiny" in result.err.partition("(runs in ")[2]
+    assert "tiny" in result.err.partition("(available in ")[2]
 
 
 def test_unknown_checkpoint_is_answered_with_the_existing_ones(call: Call, run: Path):
     result = call("translate", run, "--checkpoint", "bset", stdin=b"a\n")
     assert (result.code, result.out) == (1, "")
-    assert "there is no checkpoint 'bset' (there are: best, latest, step-0000030, step-0000060)" in result.err
+    assert "there is no checkpoint 'bset' (available: best, latest, step-0000030, step-0000060)" in result.err

@@ -104,15 +104,15 @@ def test_each_dropout_rate_is_used_in_training_only(variant: Variant, key: str) 
 # ── models that cannot be built ───────────────────────────────────────────────────────────────────
 
 ERRORS = {
-    "encoder.embedding=series": ("model.encoder.embedding", "reads frames of numbers"),
-    "encoder=recurrent.embedding=series": ("model.encoder.embedding", "reads frames of numbers"),
+    "encoder.embedding=series": ("model.encoder.embedding", "is for numeric series"),
+    "encoder=recurrent.embedding=series": ("model.encoder.embedding", "is for numeric series"),
     "encoder.block.self=unprojected.coverage=True": (
         "model.encoder.block.self.coverage",
-        "works only in cross-attention",
+        "is only for cross-attention",
     ),
     "decoder.block.self=unprojected.coverage=True": (
         "model.decoder.block.self.coverage",
-        "works only in cross-attention",
+        "is only for cross-attention",
     ),
 }
 

@@ -268,7 +268,7 @@ def test_series_statistics(tmp_path: Path):
     assert (split.lengths.smallest, split.lengths.largest) == (3, 8)
     assert split.labels == LabelCounts({"0": 4, "1": 4, "2": 3}, 5, Finding(0, []))
     assert split.groups == {"u1": 2, "u2": 1}
-    too_long = "has 8 frames, more than 5; tagging cuts it into windows, and so does the option 'window'"
+    too_long = "has 8 frames, more than 5; tagging cuts it into windows, and classification needs the option 'window'"
     assert split.too_long == Finding(1, [f"train.npz:u1_0: {too_long}"])
     assert not report.bad
     lines = report.lines()
@@ -283,7 +283,7 @@ def test_a_group_in_two_splits_makes_the_report_bad(tmp_path: Path):
     report = check({"train": train, "dev": series(tmp_path, "dev.npz", {"u3_0": 4, "u2_1": 6})})
     assert report.leaks == ["group u2 is in data.train and data.dev"]
     assert report.bad
-    assert report.lines()[-2:] == ["groups in two splits: 1", *report.leaks]
+    assert report.lines()[-2:] == ["groups in several splits: 1", *report.leaks]
     assert report.plain()["leaks"] == report.leaks
 
 

@@ -133,7 +133,7 @@ def test_missing_package_is_named_with_its_install_command(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == hidden else find(name, *rest))
     code, out, stderr = call(command, run.folder.path, flag, kind)
     assert (code, out) == (1, "")
-    assert f"{hidden} is not installed: {install_command(FORMATS[kind].extra)}" in stderr
+    assert f"{hidden} is not installed; run {install_command(FORMATS[kind].extra)}" in stderr
 
 
 def test_load_takes_a_quantization(run: Run) -> None:
@@ -141,9 +141,9 @@ def test_load_takes_a_quantization(run: Run) -> None:
     opened = load(path, engine="ctranslate2", quantization="int8")
     assert len(opened.translate(["ein Haus am See"])) == 1
     assert (path / "exports/ctranslate2-int8/model.bin").is_file()
-    with pytest.raises(ConfigError, match="quantization: there is no 'int7'; did you mean 'int8'"):
+    with pytest.raises(ConfigError, match="quantization: unknown quantization 'int7'; did you mean 'int8'"):
         load(path, engine="ctranslate2", quantization="int7")
-    with pytest.raises(ConfigError, match='quantization: int8 is for engine = "ctranslate2", got "torch"'):
+    with pytest.raises(ConfigError, match='quantization: "int8" needs engine = "ctranslate2", got engine = "torch"'):
         load(path, quantization="int8")
 
 
@@ -159,7 +159,7 @@ def test_auto_uses_torch_if_the_export_cannot_be_written(run: Run, call: Any) ->
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        (["--sample"], "sampling needs the torch engine"),
+        (["--sample"], "use the torch engine for sampling"),
         (["--prefix", "a", "--beam", "2"], "does not score a prefix"),
     ],
 )
@@ -206,6 +206,6 @@ def test_export_writes_a_complete_folder_and_does_not_overwrite_others(run: Run,
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear", "utf-8")
     code, _, stderr = call("export", path, "--to", "ctranslate2", "-o", tmp_path / "mine")
-    assert (code, "was not written by export" in stderr) == (2, True)
+    assert (code, "was not written by `saccade export`" in stderr) == (2, True)
     assert (tmp_path / "mine" / "letter.txt").exists()
     assert call("export", path, "--to", "hf", "--quantization", "int8")[0] == 2

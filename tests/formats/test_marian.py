@@ -268,14 +268,14 @@ def test_commands_accept_an_imported_run(tmp_path: Path, capsys: pytest.CaptureF
 
 
 BROKEN: dict[str, tuple[str, Any, str]] = {
-    "other model type": ("config.json", {"model_type": "bart"}, "config.json: model_type: expected 'marian'"),
-    "too many layers": ("config.json", {"encoder_layers": 10**9}, "config.json: encoder_layers: expected"),
+    "other model type": ("config.json", {"model_type": "bart"}, "config.json: model_type: must be 'marian'"),
+    "too many layers": ("config.json", {"encoder_layers": 10**9}, "config.json: encoder_layers: must be"),
     "too deep": ("config.json", {"encoder_layers": 5}, "model.safetensors: the weight for encoder.layers.2"),
     "other width": ("config.json", {"d_model": 32}, "is missing, or is not a table of width 32"),
     "id beyond the table": ("config.json", {"pad_token_id": 4000}, "has the token id 4000"),
-    "pre-norm": ("config.json", {"normalize_before": True}, "config.json: normalize_before: expected False"),
+    "pre-norm": ("config.json", {"normalize_before": True}, "config.json: normalize_before: must be False"),
     "piece beyond the table": ("vocab.json", {"x": 9999}, "vocab.json: expected pieces with ids below"),
-    "duplicate id": ("vocab.json", {"x": 1}, "vocab.json: has an id twice"),
+    "duplicate id": ("vocab.json", {"x": 1}, "vocab.json: two pieces have the same id"),
 }
 
 
@@ -293,7 +293,7 @@ def test_inconsistent_folder_is_refused_and_no_run_is_written(name: str, tmp_pat
 def test_pickles_are_refused(tmp_path: Path) -> None:
     hf_folder(tmp_path / "folder", {})
     (tmp_path / "folder" / "model.safetensors").rename(tmp_path / "folder" / "pytorch_model.bin")
-    with pytest.raises(RunError, match="is a pickle, which may run code"):
+    with pytest.raises(RunError, match="is a pickle, which may run code; save the model as safetensors"):
         read(tmp_path / "folder", tmp_path / "run")
 
 

@@ -48,7 +48,7 @@ def test_scores_are_percentages(sure: Links, possible: Links, system: Links) -> 
 def test_gold_without_sure_links_and_unequal_lengths_are_errors() -> None:
     with pytest.raises(DataError, match="no sure link"):
         score_alignments([frozenset()], [gold("", "0-0")])
-    with pytest.raises(DataError, match="there are 2 lines of links but 1 gold lines"):
+    with pytest.raises(DataError, match="got links for 2 sentence pairs, but gold links for 1"):
         score_alignments([frozenset()] * 2, [gold("0-0")])
 
 

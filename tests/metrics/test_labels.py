@@ -63,7 +63,7 @@ def test_numeric_labels_are_sorted_by_value():
 
 
 def test_unequal_lengths_and_unknown_or_duplicate_labels_are_errors():
-    with pytest.raises(DataError, match="there are 2 predicted labels but 1 true labels"):
+    with pytest.raises(DataError, match="there are 2 predicted labels, but 1 true label"):
         Confusion.of(["a"], ["a", "b"])
     with pytest.raises(DataError, match="label 'z' is not one of the listed labels: a, b"):
         Confusion.of(["a"], ["z"], ["a", "b"])

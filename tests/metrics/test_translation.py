@@ -107,13 +107,13 @@ def test_empty_reference_is_an_error():
 
 @pytest.mark.parametrize(("more", "less"), [(5, 4), (4, 5)])
 def test_unequal_lengths_are_an_error(more: int, less: int):
-    with pytest.raises(DataError, match=f"there are {more} translations but {less} references"):
+    with pytest.raises(DataError, match=f"there are {more} translations, but {less} references"):
         score(HYPOTHESES[:more], REFERENCES[:less])
 
 
 def test_sources_and_references_of_unequal_length_are_an_error():
     assert paired(["a"], ["b"], "s", "r") == [("a", "b")]
-    with pytest.raises(DataError, match="s has 2 lines but r has 1"):
+    with pytest.raises(DataError, match="s: has 2 lines, but r has 1"):
         paired(["a", "b"], ["c"], "s", "r")
 
 

@@ -2,13 +2,14 @@
 
 import re
 import shlex
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import saccade
+from project.forking_runner import ForkingRunner, forking_runner
 from saccade.cli import app
 from saccade.training.progress import Silent
 
@@ -35,11 +36,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def runner(folder: Path) -> Iterator[ForkingRunner]:
+    with forking_runner(folder) as runner:
+        yield runner
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.stem)
-def test_python_on_the_page_runs(page: Path, folder: Path) -> None:
-    code = "\n".join(blocks(page, "python"))
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_python_on_the_page_runs(page: Path, runner: ForkingRunner) -> None:
+    code, output = runner.run(f"page_{page.stem}", "\n".join(blocks(page, "python")))
+    assert code == 0, output
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "sh")], ids=lambda page: page.stem)

@@ -63,6 +63,7 @@ def test_no_public_class_or_constant_is_defined_in_two_modules() -> None:
 def test_the_search_finds_classes_constants_and_conditional_definitions() -> None:
     modules = {
         "a.py": "class Model: ...\nLIMIT: int = 3\nif True:\n    A, B = 1, 2\ndef write(): ...\n_SIZE = 1\nname = 2",
-        "b.py": "class Model: ...\nLIMIT = 4\ntry:\n    B = 2\nexcept ImportError:\n    B = 3\ndef write(): ...\n_SIZE = 1",
+        "b.py": "class Model: ...\nLIMIT = 4\ntry:\n    B = 2\nexcept ImportError:\n    B = 3\n"
+        "def write(): ...\n_SIZE = 1",
     }
     assert duplicates(modules) == {"B": ["a.py", "b.py"], "LIMIT": ["a.py", "b.py"], "Model": ["a.py", "b.py"]}

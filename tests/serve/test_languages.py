@@ -69,7 +69,7 @@ def test_first_model_of_a_pair_is_used_unless_one_is_named() -> None:
 @pytest.mark.parametrize(
     ("requested", "message"),
     [
-        (("zz", "de"), "zz is not supported"),
+        (("zz", "de"), "language zz is not supported"),
         (("en", "en"), "en to en is not supported"),
         (("fr", "de"), "fr to de is not supported"),
         (("en", "de", "m9"), "there is no such model"),

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -185,7 +186,9 @@ def make_third_update_slow(began: Path, ended: Path) -> None:
 def run_child(job: Job) -> int:
     from saccade.cli import main
 
-    os.dup2(os.open(job["err"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+    rank = os.environ.get("RANK", "0")
+    stderr = job["err"] if rank == "0" else f"{job['err']}.rank-{rank}"
+    os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     if "forget" in job:
         plant_resume_defect(job["forget"])
     if "slow_update" in job:
@@ -198,33 +201,55 @@ def run_child(job: Job) -> int:
     return main(sys.argv[1:])
 
 
+def start_child(job: Job, environment: dict[str, str]) -> int:
+    """Fork a child that runs the job, and return its process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 99
+    try:
+        os.environ.update(environment)
+        code = run_child(job)
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def rank_environments(job: Job) -> list[dict[str, str]]:
+    """The environment variables of each rank, as torchrun sets them; nothing for a job of a single process."""
+    count = job.get("ranks", 1)
+    common = job.get("environment", {})
+    if count == 1:
+        return [common]
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        port = listener.getsockname()[1]
+    common = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "localhost"} | common
+    return [common | {"RANK": str(r), "LOCAL_RANK": str(r), "MASTER_PORT": str(port)} for r in range(count)]
+
+
 def serve_jobs() -> None:
-    """Read one job per line from stdin, and print its exit code."""
+    """Read one job per line from stdin, and print its exit code: that of the first rank that failed, or 0."""
     # everything that a training imports, once, before the fork
     for name in ("saccade.cli", "saccade.training.dry_run", "saccade.training.loop", "torch._dynamo"):
         importlib.import_module(name)
     for line in sys.stdin:
         job = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            code = 99
-            try:
-                code = run_child(job)
-            except SystemExit as stop:
-                code = int(stop.code or 0)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        pids = [start_child(job, environment) for environment in rank_environments(job)]
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        print(next((code for code in codes if code), 0), flush=True)
 
 
 # ── in the tests ──────────────────────────────────────────────────────────────────────────────────
 
 
 def training_job(recipe_file: Path, run: Path, flags: Sequence[str] = (), **options: Any) -> Job:
-    """A job that trains `run` with `--set` flags. `options` say what happens to the child."""
+    """A job that trains `run` with `--set` flags. `options` say what happens to the child, how many `ranks` there are,
+    and which `environment` variables are set."""
     words = [word for flag in flags for word in ("--set", flag)]
     command = ["train", str(recipe_file), "--run", str(run), *words]
     return {"run": str(run), "err": f"{run}.err", "command": command, **options}
@@ -254,9 +279,10 @@ class Driver:
         return codes
 
 
-def stderr_of(run: Path) -> str:
-    """What the last child that trained `run` wrote to stderr."""
-    return Path(f"{run}.err").read_text("utf-8")
+def stderr_of(run: Path, rank: int = 0) -> str:
+    """What the last child that trained `run` (as this rank) wrote to stderr."""
+    path = Path(f"{run}.err.rank-{rank}" if rank else f"{run}.err")
+    return path.read_text("utf-8") if path.exists() else ""
 
 
 def wait_until(reached: Callable[[], bool], process: subprocess.Popen[str]) -> None:

@@ -34,9 +34,7 @@ def interrupted(
     runs = {interrupt: folder / f"interrupt {number}" for number, interrupt in enumerate(INTERRUPTS)}
     first_codes = drive(*[job(run, at=[label, count], signal=number) for (number, label, count), run in runs.items()])
     messages = {interrupt: stderr_of(run) for interrupt, run in runs.items()}
-    commands = {
-        interrupt: shlex.split(text.rpartition("Continue with: ")[2])[1:] for interrupt, text in messages.items()
-    }
+    commands = {interrupt: shlex.split(text.rpartition("resume with: ")[2])[1:] for interrupt, text in messages.items()}
     second_codes = drive(*[{**job(run), "command": commands[interrupt]} for interrupt, run in runs.items()])
     return {
         interrupt: (run, [first, second], messages[interrupt])
@@ -54,7 +52,7 @@ def test_interrupted_run_prints_the_command_that_resumes_bit_exactly(
     number, label, count = interrupt
     assert codes == [128 + number, 0], stderr_of(run)
     step = SAVED_STEP.get(label, count)
-    assert f"Saved step {step}. Continue with: saccade train " in messages
+    assert f"saved a checkpoint at step {step}; resume with: saccade train " in messages
     assert "Traceback" not in messages
     assert f"resuming from step {step}\n" in stderr_of(run)
     assert contents(run) == contents(reference)  # the average too: it leaves out the interruption's checkpoint
@@ -86,8 +84,8 @@ def test_sigterm_saves_and_exits_143(folder: Path, job: Callable[..., Job]):
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (143, ""), err
     last = err.rstrip().splitlines()[-1]
-    assert last.startswith("Saved step ")
-    assert shlex.split(last.partition("Continue with: ")[2])[1:] == ["-m", "saccade", *training["command"]]
+    assert last.startswith("saved a checkpoint at step ")
+    assert shlex.split(last.partition("resume with: ")[2])[1:] == ["-m", "saccade", *training["command"]]
     assert "Traceback" not in err
     latest = (run / "latest").read_text("utf-8").strip()
     assert (run / "checkpoints" / latest / "manifest.json").is_file()

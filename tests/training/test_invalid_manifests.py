@@ -83,7 +83,7 @@ def test_weights_that_the_manifest_does_not_list_are_not_loaded(run: Path):
 
 @pytest.mark.parametrize("name", ["../checkpoints/step-0000018", "..", "/tmp", "step-0000099", "bset"])
 def test_checkpoint_names_cannot_leave_the_run(name: str, run: Path):
-    with pytest.raises(RunError, match=r"there is no checkpoint .*there are: best, latest, step-0000006"):
+    with pytest.raises(RunError, match=r"there is no checkpoint .*available: best, latest, step-0000006"):
         saccade.load(run, name)
 
 

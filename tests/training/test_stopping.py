@@ -23,13 +23,13 @@ def test_resume_with_another_number_of_threads_warns(run: Path, recipe: Recipe):
         report = train_run(recipe, run)
     finally:
         torch.set_num_threads(1)
-    assert report.warnings == ["warning: the result will not be bit-exact: threads was 1, is 2"]
+    assert report.warnings == ["warning: the result will not be bit-exact: threads changed from 1 to 2"]
 
 
 def test_resume_with_another_torch_version_warns(run: Path, recipe: Recipe):
     edit_manifest(checkpoint(run, 18), lambda manifest: manifest.update(torch="1.0"))
     assert train_run(recipe, run).warnings == [
-        f"warning: the result will not be bit-exact: torch was 1.0, is {torch.__version__}"
+        f"warning: the result will not be bit-exact: torch changed from 1.0 to {torch.__version__}"
     ]
 
 

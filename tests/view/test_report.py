@@ -175,7 +175,7 @@ def test_missing_or_changed_test_data_is_reported(tmp_path: Path, capsys: pytest
     (tmp_path / "test.src").write_text("another text\n" * 12)
     assert main(["report", str(run)]) == 0
     assert "data.test.src: the file has changed since the run was trained" in capsys.readouterr().err
-    assert "There are no scores of test data: data.test.src: the file has changed" in text_of(run / "report.html")
+    assert "There are no scores on test data: data.test.src: the file has changed" in text_of(run / "report.html")
     (tmp_path / "test.src").unlink()
     assert "no such file" in text_of(draw_report(run, quick=False))
 

@@ -30,7 +30,9 @@ from saccade.tasks.translation import Translation
 HeadName = tuple[str, int]  # module name of a cross-attention, number of one of its heads
 Step = Literal["input", "output"]
 End = Literal["ignore", "null"]
-NO_ATTENTION = "the model has no cross-attention, so it cannot align words"
+NO_ATTENTION = (
+    "the model has no cross-attention, so it cannot align words; use `saccade align count`, which needs no model"
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class AlignmentSettings:
             case {"heads": [*heads], "step": "input" | "output" as step, "end": "ignore" | "null" as end}:
                 if heads and all(_is_head(head) for head in heads):
                     return cls(tuple((name, number) for name, number in heads), step, end)
-        raise ValueError("not alignment settings")
+        raise ValueError("not alignment settings: expected heads, step and end")
 
 
 def _is_head(head: Any) -> bool:
@@ -90,7 +92,7 @@ class WordPairs:
         return Corpus([[*chain(*words)] for words in self.source], [[*chain(*words)] for words in self.target])
 
     def linkable(self) -> np.ndarray:
-        """The numbers of the pairs that have tokens on both sides."""
+        """The indices of the pairs that have tokens on both sides."""
         return np.array(
             [i for i, (s, t) in enumerate(zip(self.source, self.target, strict=True)) if any(s) and any(t)], np.int64
         )
@@ -141,7 +143,7 @@ def with_heads(model: Model, base: AlignmentSettings, layers: Sequence[int], hea
 def align(
     model: Model, words: WordPairs, settings: AlignmentSettings, batch_tokens: int
 ) -> Iterator[tuple[int, Links]]:
-    """The number of each pair with its links, in the order of computation. A pair with an empty side has no links."""
+    """The index of each pair with its links, in the order of computation. A pair with an empty side has no links."""
     linkable = {*words.linkable().tolist()}
     yield from ((row, frozenset()) for row in range(len(words.source)) if row not in linkable)
     for rows, maps in cross_attention_maps(model, words, batch_tokens):

@@ -1,10 +1,10 @@
 """Statistical word alignment in one direction: IBM Model 1 (Brown et al. 1993), then an HMM (`hmm.py`) with
 fertilities, the number of target words that a source word generates.
 
-Learned are the posteriors: the probability of each source word for each target word of its pair. All other statistics
-are counted from them. The translation probability at a position excludes the counts of that position itself (collapsed
-variational Bayes; Asuncion et al. 2009), so that a rare word cannot explain any word of its pair, the well-known
-weakness of plain EM. The sampler of Östling & Tiedemann (2016) gains from the same exclusion.
+What is learned are posteriors: the probability that a target word is linked to each source word of its pair. All other
+statistics are expected counts under them. The translation probability at a position excludes the counts of that
+position itself (collapsed variational Bayes; Asuncion et al. 2009), so that a rare word cannot explain any word of its
+pair, the well-known weakness of plain EM. The sampler of Östling & Tiedemann (2016) gains from the same exclusion.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -179,10 +179,10 @@ class Fertilities:
         self._posteriors = posteriors
         words = np.concatenate([np.zeros(0, np.int64), *(group.sources.ravel() for group in grid.groups)])
         expected = np.concatenate([np.zeros(0), *(self._expected(group).ravel() for group in grid.groups)])
-        low, part = _floor_and_fraction(expected, MAX_FERTILITY)
+        low, fraction = _floor_and_fraction(expected, MAX_FERTILITY)
         size = grid.source_words * (MAX_FERTILITY + 1)
         index = words * (MAX_FERTILITY + 1) + low
-        counts = np.bincount(index, 1 - part, size) + np.bincount(index + 1, part, size)
+        counts = np.bincount(index, 1 - fraction, size) + np.bincount(index + 1, fraction, size)
         counts = counts.astype(np.float64).reshape(-1, MAX_FERTILITY + 1)  # bincount of an empty array gives integers
         of_all = counts[1:].sum(0) + 0.5
         counts += FERTILITY_PRIOR_USES * of_all / of_all.sum()
@@ -195,10 +195,10 @@ class Fertilities:
     def factors(self, group: Group) -> np.ndarray:
         """p(n + 1) / p(n) [B T 1+S], where n is the expected fertility of the source word without this target word."""
         others = self._expected(group)[:, None] - self._posteriors[group.span].reshape(group.shape)
-        low, part = _floor_and_fraction(others, MAX_FERTILITY - 1)
+        low, fraction = _floor_and_fraction(others, MAX_FERTILITY - 1)
         words = group.sources[:, None]
         below, above = self._steps[words, low], self._steps[words, low + 1]
-        return np.exp(below + part * (above - below))
+        return np.exp(below + fraction * (above - below))
 
 
 def _floor_and_fraction(values: np.ndarray, maximum: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ import cyclopts
 from cyclopts import Parameter
 
 from saccade.cli.app import Checkpoint, File, Json, OutputFile, UsageError, app, must_be_run, must_exist
+from saccade.errors import plural
 
 if TYPE_CHECKING:
     from saccade.align.attention import AlignmentSettings
@@ -36,8 +37,8 @@ def attention(
     symmetrise: Symmetrization = "grow-diag-final-and",
     layer: Indices = (),
     head: Indices = (),
-    step: Literal["input", "output", ""] = "",
-    end: Literal["ignore", "null", ""] = "",
+    step: Annotated[Literal["input", "output", ""], Parameter(show_choices=False)] = "",
+    end: Annotated[Literal["ignore", "null", ""], Parameter(show_choices=False)] = "",
     checkpoint: Checkpoint = "auto",
 ) -> None:
     """Align the words of two parallel files by a run's attention.
@@ -56,17 +57,17 @@ def attention(
     output: str
         The output file; - is stdout.
     back: str
-        A run of the opposite direction; the alignments of both directions are then symmetrized.
+        The folder of a run of the opposite direction; the alignments of both directions are then symmetrized.
     symmetrise: str
-        The method: intersection, union, grow-diag, grow-diag-final or grow-diag-final-and.
+        With --back: how to combine the alignments of the two directions.
     layer: int
-        Cross-attention layers to use, from 0. The default is the result of `saccade align search` if there is one.
+        Cross-attention layers to use, from 0; by default those that `saccade align search` stored in the run, if any.
     head: int
         Heads to average, from 0; the default is all heads of the layer.
     step: str
-        Use the attention of the decoder step whose input (or whose output) is the target word.
+        input or output: use the attention of the decoder step whose input, or whose output, is the target word.
     end: str
-        If the end symbol has the largest weight: ignore it, or leave the target word unaligned (null).
+        If the end symbol has the largest weight: ignore links the best source word, null leaves the word unaligned.
     """
     must_exist(src, tgt)
     for folder in (run, back):
@@ -82,9 +83,9 @@ def attention(
     settings = [_settings(loaded, layer, head, options) for loaded in runs]
     alignments = _align(runs[0], pairs, settings[0])
     if back:
-        backward = _align(runs[1], [(target, source) for source, target in pairs], settings[1])
-        symmetrize = SYMMETRIZE[symmetrise]
-        alignments = [symmetrize(links, transposed(back)) for links, back in zip(alignments, backward, strict=True)]
+        reverse = _align(runs[1], [(target, source) for source, target in pairs], settings[1])
+        directions, symmetrize = zip(alignments, reverse, strict=True), SYMMETRIZE[symmetrise]
+        alignments = [symmetrize(forward, transposed(backward)) for forward, backward in directions]
     _write(map(pharaoh, alignments), output)
 
 
@@ -132,7 +133,8 @@ def search(
     for settings, scores in ranking[:10]:
         print(f"AER {scores.aer:5.2f}  precision {scores.precision:5.2f}  recall {scores.recall:5.2f}  {settings}")
     console().print(
-        f"stored the best of {len(ranking)} settings in {run}; saccade align and translate use them", markup=False
+        f"stored the best of {len(ranking)} settings in {run}; `saccade align` and `saccade translate` will use them",
+        markup=False,
     )
 
 
@@ -160,15 +162,18 @@ def score(
     references = _read_links(gold, gold_base)
     hypotheses = [links.possible for links in _read_links(system, system_base)]
     if len(hypotheses) != len(references):
-        raise UsageError(f"{system} has {len(hypotheses):,} lines but {gold} has {len(references):,}")
+        raise UsageError(
+            f"{system}: has {plural(len(hypotheses), 'line')}, but {gold} has {len(references):,}; "
+            "both need one line for each sentence pair"
+        )
     scores = score_alignments(hypotheses, references)
     if json_:
         print(json.dumps(scores.plain(), indent=1))
         return
     print(f"AER {scores.aer:.2f}  precision {scores.precision:.2f}  recall {scores.recall:.2f}  F1 {scores.f1:.2f}")
     print(
-        f"{scores.links:,} links; gold: {scores.sure:,} sure and {scores.possible:,} possible links "
-        f"in {len(references):,} sentence pairs"
+        f"{plural(scores.links, 'link')}; gold: {scores.sure:,} sure and {scores.possible:,} possible links "
+        f"in {plural(len(references), 'sentence pair')}"
     )
 
 
@@ -234,14 +239,17 @@ def _read_pairs(src: str, tgt: str) -> list[tuple[str, str]]:
 
 
 def _read_links(name: str, base: str, pairs: Sequence[tuple[str, str]] | None = None) -> "list[Gold]":
-    """The alignments of a file. With `pairs`, check that each pair has one alignment, and that its word indices exist."""
+    """The alignments of a file. With `pairs`, check that each pair has one, and that its word indices exist."""
     from saccade.data.links import check_range, parse_all
     from saccade.lines import file_lines
 
     alignments = parse_all(file_lines(name), name, None if base == "auto" else int(base))
     if pairs is not None:
         if len(alignments) != len(pairs):
-            raise UsageError(f"{name} has {len(alignments):,} lines, but there are {len(pairs):,} sentence pairs")
+            raise UsageError(
+                f"{name}: has {plural(len(alignments), 'line')}, but there are {plural(len(pairs), 'sentence pair')}; "
+                "give one line for each pair"
+            )
         for number, (links, (source, target)) in enumerate(zip(alignments, pairs, strict=True), 1):
             check_range(links.possible, len(source.split()), len(target.split()), f"{name}:{number}")
     return alignments

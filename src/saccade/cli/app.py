@@ -34,15 +34,28 @@ def version() -> str:
     return f"saccade {saccade.__version__} (torch {torch}, Python {sys.version.split()[0]})"
 
 
+def _shown_default(value: Any) -> str | None:
+    """How a default is printed in the help; None hides one that means "not given"."""
+    return None if value is None or value is False or value in ("", ()) else str(value)
+
+
 app = cyclopts.App(
-    name="saccade", help=HELP, help_format="plaintext", version=version, suppress_keyboard_interrupt=False
+    name="saccade",
+    help=HELP,
+    help_format="plaintext",
+    version=version,
+    suppress_keyboard_interrupt=False,
+    default_parameter=Parameter(show_default=_shown_default),
 )
 
 ConfigOverrides = Annotated[
     tuple[str, ...],
     Parameter(name="--set", negative="", help="Override a config value: KEY=VALUE. May be repeated."),
 ]
-Checkpoint = Annotated[str, Parameter(help="auto, average, best, latest or step-N.")]
+Checkpoint = Annotated[
+    str,
+    Parameter(help="average, best, latest or step-N; auto takes the first of average, best and latest that exists."),
+]
 EngineName = Literal["auto", "torch", "ctranslate2", "onnx"]
 Quantization = Literal["float32", "int8"]
 File = Parameter(allow_leading_hyphen=True)  # `-` is stdin or stdout
@@ -71,7 +84,7 @@ def must_be_run(name: str) -> None:
     path = Path(name)
     if not (path / "config.toml").is_file():
         runs = sorted(p.parent.name for p in path.parent.glob("*/config.toml")) if path.parent.is_dir() else []
-        available = f" (runs in {path.parent}: {', '.join(runs)})" if runs else ""
+        available = f" (available in {path.parent}: {', '.join(runs)})" if runs else ""
         raise UsageError(
             f"{name}: is not a run: it has no config.toml{available}; train one with {_program()} train RECIPE"
         )

@@ -33,12 +33,14 @@ def evaluate(
     hyp: str
         A file of translations to score, without a run.
     labels: str
-        For tagging and classification runs: evaluate only the rows that have one of these labels, such as 1,2,3.
+        For tagging and classification runs: compute accuracy and macro F1 over these labels only, such as 1,2,3.
     """
     if bool(run) == bool(hyp):
         raise UsageError("evaluate takes either a RUN, or --hyp FILE and --ref FILE")
     if (bool(src) != bool(ref)) if run else (bool(src) or not ref):
-        raise UsageError("--src FILE and --ref FILE go together, and so do --hyp FILE and --ref FILE")
+        raise UsageError(
+            "evaluate takes --src FILE and --ref FILE together with a RUN, or --hyp FILE and --ref FILE without one"
+        )
     if hyp and search != SearchFlags():
         raise UsageError("--beam, --length-penalty and --ratio need a RUN")
     if hyp and labels:
@@ -49,14 +51,15 @@ def evaluate(
         must_be_run(run)
 
     from saccade.lines import file_lines
+    from saccade.metrics.pairs import paired
 
     if hyp:
         from saccade.metrics.translation import score
 
-        scores = score(list(file_lines(hyp)), list(file_lines(ref))).plain()
+        pairs = paired(list(file_lines(hyp)), list(file_lines(ref)), hyp, ref)
+        scores = score([output for output, _ in pairs], [reference for _, reference in pairs]).plain()
     else:
         from saccade.api import load
-        from saccade.metrics.pairs import paired
 
         loaded = load(run, checkpoint)
         _check_flags(loaded.task.has_decoder, bool(src) or search != SearchFlags(), bool(labels))
@@ -69,7 +72,9 @@ def evaluate(
 
 def _check_flags(translates: bool, has_translation_flags: bool, has_label_flags: bool) -> None:
     if has_translation_flags and not translates:
-        raise UsageError("--src, --ref and search options are for translation runs; this run predicts labels")
+        raise UsageError(
+            "--src, --ref, --beam, --length-penalty and --ratio are for translation runs; this run predicts labels"
+        )
     if has_label_flags and translates:
         raise UsageError("--labels is for tagging and classification runs; this run translates")
 

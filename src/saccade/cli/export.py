@@ -62,13 +62,17 @@ def _must_be_writable(folder: Path) -> None:
     from saccade.formats.exported import was_written_by_export
 
     if folder.is_dir() and any(folder.iterdir()) and not was_written_by_export(folder):
-        raise UsageError(f"{folder}: already exists and was not written by export; choose another folder with -o DIR")
+        raise UsageError(
+            f"{folder}: already exists and was not written by `saccade export`; choose another folder with -o DIR"
+        )
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder}: is a file; choose another folder with -o DIR")
 
 
 @app.command(name="import")
-def import_(format_: Literal["hf"], folder: str, /, *, output: OutputFolder) -> None:
+def import_(
+    format_: Annotated[Literal["hf"], Parameter(name="format")], folder: str, /, *, output: OutputFolder
+) -> None:
     """Import a model of another format as a run, for translate, evaluate, serve and view.
 
     Parameters
@@ -84,7 +88,9 @@ def import_(format_: Literal["hf"], folder: str, /, *, output: OutputFolder) -> 
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{output}: already exists; choose another folder with -o RUN")
     if not (Path(folder) / "config.json").is_file():
-        raise UsageError(f"{folder}: is not a model for transformers: it has no config.json")
+        raise UsageError(
+            f"{folder}: is not a model for transformers: it has no config.json; give the folder that contains this file"
+        )
     from saccade.console import console
     from saccade.formats.marian_import import read
 

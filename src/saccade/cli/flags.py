@@ -30,7 +30,9 @@ class SearchFlags:
         _require_at_least("--ratio", self.ratio, 0)
         _require_at_least("--best", best, 1)
         if self.beam is not None and best > self.beam:
-            raise UsageError(f"--best {best} is larger than --beam {self.beam}; a beam has only that many outputs")
+            raise UsageError(
+                f"--best {best}: a beam of {self.beam} has at most {self.beam} outputs; raise --beam or lower --best"
+            )
 
     def settings(
         self, base: "DecodeConfig", sample: dict[str, Any] | None = None, best: int = 1, scores: bool | None = None
@@ -47,7 +49,7 @@ class SearchFlags:
 
 def _require_at_least(option: str, value: float | None, minimum: float) -> None:
     if value is not None and value < minimum:
-        raise UsageError(f"{option}: expected greater than or equal to {minimum}, got {value}")
+        raise UsageError(f"{option}: must be greater than or equal to {minimum}, got {value}")
 
 
 @Parameter(name="*")
@@ -71,11 +73,11 @@ class SampleFlags:
         options = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "seed")}
         options = {name: value for name, value in options.items() if value is not None}
         if options and not self.sample:
-            raise UsageError(f"--{next(iter(options)).replace('_', '-')} needs --sample")
+            raise UsageError(f"--{next(iter(options)).replace('_', '-')} needs --sample; add it")
         _require_at_least("--top-k", self.top_k, 0)
         for option, value in (("--temperature", self.temperature), ("--top-p", self.top_p)):
             if value is not None and value <= 0:
-                raise UsageError(f"{option}: expected greater than 0, got {value}")
+                raise UsageError(f"{option}: must be greater than 0, got {value}")
         if self.top_p is not None and self.top_p > 1:
-            raise UsageError(f"--top-p: expected a probability, got {self.top_p}")
+            raise UsageError(f"--top-p: must be a probability of at most 1, got {self.top_p}")
         return options if self.sample else None

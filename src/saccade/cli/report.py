@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from saccade.tasks.evaluation import Evaluation
     from saccade.view.maps import AttentionMaps
 
-NO_CHECKPOINT = "This needs a finished checkpoint, and there is none yet."
+NO_CHECKPOINT = "Shown as soon as the run has a finished checkpoint; there is none yet."
 
 
 @app.command
@@ -94,7 +94,7 @@ def _parameters(folder: "RunFolder", recipe: "Recipe", codecs: Any) -> int:
     import torch
 
     with torch.device("meta"):
-        return sum(each.numel() for each in folder.model(recipe, codecs).parameters())
+        return sum(parameter.numel() for parameter in folder.model(recipe, codecs).parameters())
 
 
 def _evaluation(run: "Run", manifest: dict[str, Any], quick: bool) -> tuple["Evaluation | None", str]:
@@ -113,8 +113,8 @@ def _evaluation(run: "Run", manifest: dict[str, Any], quick: bool) -> tuple["Eva
     try:
         evaluation = run.evaluation()
     except SaccadeError as error:
-        console().print(f"warning: the report has no scores of test data: {error}", markup=False)
-        return None, f"There are no scores of test data: {error}"
+        console().print(f"warning: the report has no scores on test data: {error}", markup=False)
+        return None, f"There are no scores on test data: {error}"
     try:
         store_evaluation(run.folder, key, evaluation)
     except OSError as error:

@@ -40,7 +40,7 @@ def serve(*runs: str, settings: Settings = DEFAULT_SETTINGS) -> None:
     try:
         from saccade.serve.server import serve as run_server
     except ImportError as error:
-        raise UsageError(f"serve needs the package {error.name}: {install_command('serve')}") from None
+        raise UsageError(f"{error.name}, which serve needs, is not installed; run {install_command('serve')}") from None
     run_server(runs, settings, keys)
 
 
@@ -59,7 +59,7 @@ def _api_keys(file: str) -> list[str]:
         try:
             lines = Path(file).read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--api-keys {file}: cannot be read: {error}") from None
+            raise UsageError(f"--api-keys {file}: cannot be read: {getattr(error, 'strerror', error)}") from None
         keys += [line.strip() for line in lines if line.strip()]
         if not keys:
             raise UsageError(f"--api-keys {file}: contains no keys; write one key per line")

@@ -74,6 +74,6 @@ def _tagged_lines(loaded: "Run", file: str, columns: bool, json_: bool) -> Itera
 
 
 def _segment_lines(name: str, labels: Sequence[str]) -> Iterator[str]:
-    from saccade.tasks.labeling import runs
+    from saccade.tasks.labeling import label_spans
 
-    return (f"{name}\t{first}\t{end}\t{label}" for label, first, end in runs(labels))
+    return (f"{name}\t{first}\t{end}\t{label}" for label, first, end in label_spans(labels))

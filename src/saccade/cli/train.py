@@ -33,7 +33,7 @@ def train(
     dry_run: bool
         Print the number of parameters and the estimated memory, time and disk space after a few updates; write nothing.
     allow_change: bool
-        Allow changes of settings that keep the weights trained so far meaningful, such as train.updates.
+        When resuming: allow changes of settings that do not affect the weights trained so far, such as train.updates.
     """
     layers = recipe_layers(recipe, overrides)
     from saccade.console import program
@@ -56,7 +56,7 @@ def train(
         run_training(config, folder, report, allow_change=allow_change)
     except Interrupted as stopped:
         how = "the same torchrun command" if is_distributed() else this_command()
-        report.say(f"Saved step {stopped.step:,}. Continue with: {how}")
+        report.say(f"saved a checkpoint at step {stopped.step:,}; resume with: {how}")
         return _exit(128 + stopped.number, is_distributed())
     if is_main_process():
         report.say(_draw(folder))
@@ -106,6 +106,6 @@ def demo(
     try:
         show_demo(from_, to, run)
     except Interrupted as stopped:
-        print(f"Saved step {stopped.step:,}. Continue with: {this_command()}", file=sys.stderr)
+        print(f"saved a checkpoint at step {stopped.step:,}; resume with: {this_command()}", file=sys.stderr)
         return 128 + stopped.number
     return 0

@@ -161,8 +161,12 @@ class _LazyRun:
 def _engine_name(engine: str, quantization: str | None, alignments: bool) -> str:
     """The engine to use: --alignments implies torch, and --quantization implies CTranslate2."""
     if alignments and engine not in ("auto", "torch"):
-        raise UsageError(f"--alignments needs attention weights, which --engine {engine} does not provide; use torch")
-    if quantization and (alignments or engine not in ("auto", "ctranslate2")):
+        raise UsageError(
+            f"--alignments needs attention weights, which --engine {engine} does not provide; use --engine torch"
+        )
+    if quantization and alignments:
+        raise UsageError("--quantization needs CTranslate2 and --alignments needs torch; leave one of them out")
+    if quantization and engine not in ("auto", "ctranslate2"):
         raise UsageError("--quantization needs --engine ctranslate2")
     return "torch" if alignments else "ctranslate2" if quantization else engine
 

@@ -86,7 +86,7 @@ def _read_pairs(file: str, targets: str) -> list[tuple[str, str | None]]:
 
     sentences = list(file_lines(file))
     if not sentences:
-        raise DataError(f"{file}: the file is empty")
+        raise DataError(f"{file}: the file is empty; write one sentence per line")
     if not targets:
         return [(sentence, None) for sentence in sentences]
     forced = list(file_lines(targets))

@@ -62,14 +62,14 @@ class SplitReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The results of `check` for each split. `leaks` are messages about groups that are in two splits."""
+    """The results of `check` for each split. `leaks` are messages about groups that are in several splits."""
 
     splits: dict[str, SplitReport | SeriesReport]
     leaks: list[str]
 
     @property
     def bad(self) -> bool:
-        """Whether any row is unusable, or a group is in two splits."""
+        """Whether any row is unusable, or a group is in several splits."""
         return bool(self.leaks) or any(split.faults.count for split in self.splits.values())
 
     def plain(self) -> dict[str, object]:
@@ -83,7 +83,7 @@ class Report:
     def lines(self) -> list[str]:
         """The report as lines of text. Each problem is a line `file:line: reason`."""
         lines = [line for name, split in self.splits.items() for line in _lines(name, split)]
-        return [*lines, f"groups in two splits: {len(self.leaks):,}", *self.leaks] if self.leaks else lines
+        return [*lines, f"groups in several splits: {len(self.leaks):,}", *self.leaks] if self.leaks else lines
 
 
 def _plain(split: SplitReport | SeriesReport) -> dict[str, object]:

@@ -215,8 +215,8 @@ class SeriesStatistics:
             self.groups[row.group] += 1
         if frames > self.longest:
             self.too_long.add(
-                f"{row.location}: has {frames:,} frames, more than {self.longest}; tagging cuts it into windows, "
-                "and so does the option 'window'"
+                f"{row.location}: has {frames:,} frames, more than {self.longest}; "
+                "tagging cuts it into windows, and classification needs the option 'window'"
             )
 
     def summary(self, train: "SeriesStatistics | None") -> SeriesReport:

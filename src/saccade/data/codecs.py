@@ -64,9 +64,9 @@ class LabelCodec:
     def read(cls, data: bytes) -> "LabelCodec":
         names = _parse_json(data, "the labels")
         if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-            raise RunError("the labels must be a list of names")
+            raise RunError("the labels are damaged: expected a list of names")
         if len({*names}) < len(names):
-            raise RunError("the labels contain a name twice")
+            raise RunError("the labels are damaged: a name is listed twice")
         return cls(names)
 
 
@@ -97,7 +97,10 @@ class Scaling:
         constant = np.max([f.max(0) for f in nonempty], 0) == np.min([f.min(0) for f in nonempty], 0)
         deviation = np.where(constant, 1.0, np.sqrt(variance))
         if not (np.isfinite(mean).all() and np.isfinite(deviation).all() and deviation.all()):
-            raise DataError("data.train: the values of a column are too large or too small to be scaled")
+            column = int(np.argmin(np.isfinite(mean) & np.isfinite(deviation) & (deviation > 0)))
+            raise DataError(
+                f"data.train: the values of column {column} are too large or too small to be standardized; rescale them"
+            )
         return cls(mean, deviation)
 
     def scaled(self, frames: np.ndarray, location: str) -> np.ndarray:
@@ -114,10 +117,10 @@ class Scaling:
     def read(cls, data: bytes) -> "Scaling":
         tree = _parse_json(data, "the scaling")
         if not isinstance(tree, dict) or tree.keys() != {"mean", "deviation"}:
-            raise RunError("the scaling must be a table with mean and deviation")
+            raise RunError("the scaling is damaged: expected a table with mean and deviation")
         mean, deviation = _finite_array(tree["mean"]), _finite_array(tree["deviation"])
         if len(mean) != len(deviation) or not (deviation > 0).all():
-            raise RunError("the scaling must have a positive deviation for each mean")
+            raise RunError("the scaling is damaged: expected a positive deviation for each mean")
         return cls(mean, deviation)
 
 
@@ -132,5 +135,5 @@ def _finite_array(values: Any) -> np.ndarray:
     is_numeric = isinstance(values, list) and values and all(type(v) in (int, float) for v in values)
     array = np.array(values if is_numeric else [np.nan], dtype=np.float64)
     if not np.isfinite(array).all():
-        raise RunError("the scaling must be a list of finite numbers, one for each column")
+        raise RunError("the scaling is damaged: expected a list of finite numbers, one for each column")
     return array

@@ -10,6 +10,7 @@ from saccade.errors import DataError
 
 Links = frozenset[tuple[int, int]]  # (source word, target word), counted from 0; words are separated by white space
 
+_BASE_OPTIONS = "--base (of `saccade align score`: --gold-base and --system-base)"
 _LINK = re.compile(r"([0-9]{1,6})([-p?])([0-9]{1,6})")
 _MIN_LINES_FOR_BASE = 20  # so many aligned lines without a 0 are not a coincidence: words count from 1
 
@@ -43,7 +44,9 @@ def parse(line: str, location: str) -> Gold:
     for word in line.split():
         match = _LINK.fullmatch(word)
         if not match:
-            raise DataError(f"{location}: '{word}' is not a link; write source-target, such as 0-0, or 0p0 if possible")
+            raise DataError(
+                f"{location}: '{word}' is not a link; write source-target, such as 0-0, or 0p0 for a possible link"
+            )
         link = int(match[1]), int(match[3])
         possible.add(link)
         if match[2] == "-":
@@ -66,13 +69,18 @@ def _detect_base(parsed: Sequence[Gold], name: str) -> int:
     if not aligned:
         return 0
     if aligned < _MIN_LINES_FOR_BASE:
-        raise DataError(f"{name}: no link has a 0, so words may count from 0 or from 1; set the base to 0 or 1")
+        raise DataError(
+            f"{name}: no link has a 0, so the first word may be 0 or 1; set the base to 0 or 1 with {_BASE_OPTIONS}"
+        )
     return 1
 
 
 def _from_zero(gold: Gold, base: int, location: str) -> Gold:
     if any(0 in link for link in gold.possible):
-        raise DataError(f"{location}: has a 0, but words are said to count from {base}; set the base to 0 or to auto")
+        raise DataError(
+            f"{location}: has a 0, but the base, the index of the first word, is {base}; "
+            f"set it to 0 or auto with {_BASE_OPTIONS}"
+        )
     return Gold(_shifted(gold.sure, base), _shifted(gold.possible, base))
 
 
@@ -85,5 +93,5 @@ def check_range(links: Links, source: int, target: int, location: str) -> Links:
     for s, t in sorted(links):
         if s >= source or t >= target:
             lengths = f"{source} source and {target} target words, counted from 0"
-            raise DataError(f"{location}: the link {s}-{t} is out of range: the pair has {lengths}")
+            raise DataError(f"{location}: the link {s}-{t} is out of range: the pair has {lengths}; correct the link")
     return links

@@ -210,12 +210,12 @@ class PieceLists:
             tree = json.loads(data)
             pieces, proto = tree["pieces"], base64.b64decode(tree["sentencepiece"], validate=True)
             if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-                raise TypeError("its pieces are not a list of strings")
+                raise TypeError("'pieces' must be a list of strings")
             if len({*pieces, *SPECIAL}) < len(pieces) + len(SPECIAL):
-                raise ValueError("it has a piece twice")
+                raise ValueError("a piece is listed twice")
             return PieceList(proto, pieces)
         except (ValueError, KeyError, TypeError, RuntimeError) as error:
-            raise RunError(f"the tokenizer is not a list of pieces: {error}") from None
+            raise RunError(f"the tokenizer is damaged: {error}") from None
 
 
 # ── vocabularies of symbols ───────────────────────────────────────────────────────────────────────
@@ -263,7 +263,7 @@ def _learn_symbols(
 def _read_symbols(data: bytes, split: Callable[[str], list[str]], separator: str) -> Symbols:
     symbols = json.loads(data)
     if not isinstance(symbols, list) or not all(isinstance(s, str) for s in symbols):
-        raise RunError("the tokenizer is not a list of symbols")
+        raise RunError("the tokenizer is damaged: expected a list of symbols")
     return Symbols(symbols, split, separator)
 
 

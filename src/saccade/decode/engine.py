@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from saccade.config import Config, Count, Natural, NotNegative, build, plain, python_layer, resolve
 from saccade.data.tokenizers import END
 from saccade.decode.search import Beam, SearchSlot
-from saccade.errors import BuildError, ConfigError, DataError, RunError
+from saccade.errors import NON_FINITE_OUTPUT, BuildError, ConfigError, DataError, RunError
 
 
 class DecodeConfig(Config):
@@ -76,7 +76,7 @@ def check_prefixes(sources: Sequence[str], prefixes: Sequence[str] | None) -> No
 def check_finite(log_prob: float) -> None:
     """Refuse a log-probability (or a score) that is NaN or infinite."""
     if not math.isfinite(log_prob):
-        raise RunError("the model's output is not finite: training diverged, or the checkpoint is damaged")
+        raise RunError(NON_FINITE_OUTPUT)
 
 
 class Cancelled(Exception):

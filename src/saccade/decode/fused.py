@@ -140,7 +140,7 @@ class FusedState(TypedDict):
 
 class FusedDecoder:
     """The decoder and the head of a model for which `can_fuse_decoder` holds, with its weights as they are now. A step
-    writes into the state it is given, so each state is good for one step."""
+    modifies the state it is given, so each state can be used for one step only."""
 
     def __init__(self, model: Model):
         assert isinstance(model.decoder, Stacked)
@@ -177,8 +177,8 @@ class FusedDecoder:
         x = self.embed(tokens, self.embed.encodings(at + 1)[at])
         for layer, layer_cache, memory in zip(self.layers, cache.unbind(1), state["memory"], strict=True):
             x = layer(x, layer_cache, at, memory.value)
-        after: FusedState = {"at": at + 1, "cache": cache, "memory": state["memory"]}
-        return self.head.log_probs(self.final_norm(x)), after
+        new_state: FusedState = {"at": at + 1, "cache": cache, "memory": state["memory"]}
+        return self.head.log_probs(self.final_norm(x)), new_state
 
 
 class FusedEmbedding:
@@ -244,7 +244,7 @@ class FusedDecoderLayer:
 class AttentionWeights:
     """The weights of an attention: the projections to queries, keys and values as one matrix, and the output
     projection. The scale of the scores is folded into the query weights. This is not a dataclass, because `select`
-    would take a dataclass for decoder state."""
+    would treat a dataclass as decoder state."""
 
     def __init__(self, heads: int, width: int, qkv_weight: Tensor, qkv_bias: Tensor, out: Tensor, out_bias: Tensor):
         self.heads, self.width = heads, width
@@ -283,7 +283,8 @@ class FusedFeedForward:
 
 @dataclass(frozen=True)
 class BatchMemory:
-    """Cross-attention to the memory of a batch. All hypotheses of a sentence are queries to its one row."""
+    """Cross-attention to the memory of a batch. All hypotheses of a sentence are queries to its one row.
+    Here S counts sentences and P source positions."""
 
     key: Float[Tensor, "S H P K"]
     value: Float[Tensor, "S H P K"]

@@ -1,5 +1,5 @@
-"""Greedy search, sampling and beam search over the tensors of a model. The entry is `run_search`, which runs a search
-given its settings.
+"""Greedy search, sampling and beam search over the tensors of a model. `run_search` is the entry point: it picks the
+search by its settings.
 
 A search is a generator that yields each sentence when it is finished. It uses only `start`, `step` and `single` of a
 model, and `select` of its state.
@@ -51,8 +51,8 @@ class SingleHypothesis(Protocol):
 
 
 class StepModel(Protocol):
-    """A decoder with its head, as a search uses it. The type of memory and state is up to the model. A step may write
-    into the state it is given, so each state is good for one step."""
+    """A decoder with its head, as a search uses it. The type of memory and state is up to the model. A step may modify
+    the state it is given, so each state can be used for one step only."""
 
     def start(self, memory: Any, rows: int) -> Any: ...
     def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
@@ -230,8 +230,8 @@ def beam(
 
 
 def _is_finished(search: Beam, finished: list[ScoredTokens], open_log_prob: float, longest: int) -> bool:
-    """Whether no hypothesis is open, or even the best open one (of log-probability `open_log_prob`) cannot enter the
-    best when it ends at length `longest`."""
+    """Whether no hypothesis is open, or none can become one of the `search.best` best: not even if the most likely one
+    kept its log-probability `open_log_prob` up to the length `longest`."""
     if open_log_prob == -math.inf:
         return True
     if len(finished) < search.best:
@@ -258,7 +258,7 @@ class _Beams:
         self, step: int, finished: list[int], should_continue: Callable[[], bool]
     ) -> list[tuple[int, tuple[int, ...], float]]:
         """Extend all hypotheses by one token and return those that ended: sentence, tokens, log-probability. `finished`
-        is how many hypotheses of each sentence ended before; each keeps its slot in the beam."""
+        is the number of hypotheses of each sentence that ended before; its beam is narrower by that number."""
         log_probs, state = _step(self._model, self._tokens[:, :, -1].flatten(), self._state, should_continue)
         log_probs = self._constraints.apply(log_probs.unflatten(0, (-1, self._size)), step)
         vocabulary = log_probs.shape[-1]

@@ -35,7 +35,7 @@ class Sample:
 
     def __init__(self, *, temperature: Positive = 1.0, top_k: Natural = 0, top_p: Positive = 1.0, seed: int = 1):
         if top_p > 1:
-            raise BuildError(f"top_p is a probability, got {top_p}")
+            raise BuildError(f"must be a probability of at most 1, got {top_p}", ("top_p",))
         self.temperature, self.top_k, self.top_p, self.seed = temperature, top_k, top_p, seed
 
 
@@ -50,7 +50,10 @@ class Beam:
 
     def __init__(self, *, size: Count = 5, length_penalty: NotNegative = 1.0, best: Count = 1):
         if best > size:
-            raise BuildError(f"best = {best} outputs cannot come out of a beam of size = {size}")
+            raise BuildError(
+                f"a beam of size = {size} has at most {size} outputs, got best = {best}; raise size or lower best",
+                ("best",),
+            )
         self.width, self.length_penalty, self.best = size, length_penalty, best
 
 

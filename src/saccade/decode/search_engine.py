@@ -85,7 +85,7 @@ class SearchEngine:
         with limit_threads(len(rows) * search.width):  # a step of one hypothesis is slower on two threads than on one
             memory = model.encode(source)
             results = run_search(search, model, memory, constraints, sentence_ids, decode.scores, should_continue)
-            return [(rows[i], [self._output(best) for best in hypotheses]) for i, hypotheses in results]
+            return [(rows[i], [self._output(hypothesis) for hypothesis in hypotheses]) for i, hypotheses in results]
 
     def _output(self, hypothesis: ScoredTokens) -> Output:
         tokens = hypothesis.tokens

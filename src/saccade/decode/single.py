@@ -73,7 +73,7 @@ class SingleDecoder:
 
     @cached_property
     def final_norm(self) -> VectorFunction:
-        """For pre-norm without gain and bias, which are folded into the head."""
+        """The final norm; for pre-norm without gain and bias, which are folded into the head."""
         norm = self.fused.final_norm
         if not isinstance(norm, LayerNorm):
             return lambda x: x
@@ -91,8 +91,8 @@ class SingleDecoder:
 
 
 class _NumpyHypothesis:
-    """The key/value caches of all layers for one hypothesis. With pre-norm, x is kept without its mean, which no norm
-    would see."""
+    """The key/value caches of all layers for one hypothesis. With pre-norm, x is kept without its mean, because every
+    norm would subtract it anyway."""
 
     def __init__(self, decoder: SingleDecoder, memory: Memory):
         self._embed, self._layers = decoder.fused.embed, decoder.layers

@@ -16,7 +16,7 @@ from saccade.tasks.translation import BLEU, CHRF
 def card(run: ExportableRun, name: str) -> str:
     """Markdown with YAML front matter, in the format of the Hugging Face hub."""
     split, scores = stored_scores(run)
-    parameters = sum(each.numel() for each in run.model.parameters())
+    parameters = sum(parameter.numel() for parameter in run.model.parameters())
     rows = [f"| {score.name} | {score.value:.2f} | {_interval(score)} | {score.signature} |" for score in scores]
     table = ["| score | value | 95 % | signature |", "|---|---|---|---|", *rows] if rows else ["No scores are stored."]
     return "\n".join(

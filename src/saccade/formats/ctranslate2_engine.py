@@ -46,7 +46,7 @@ def batch_sentences(remaining: int, total: int, workers: int) -> int:
 def why_not_search(search: Search, has_prefixes: bool) -> str | None:
     """Why CTranslate2 cannot run this search; None if it can."""
     if not isinstance(search, (Greedy, Beam)):
-        return "CTranslate2 has a random generator of its own; sampling needs the torch engine"
+        return "CTranslate2 samples with its own random generator; use the torch engine for sampling"
     if has_prefixes and search.width > 1:
         return "CTranslate2 does not score a prefix, so a beam would be ranked differently; use --beam 1"
     return None

@@ -128,7 +128,7 @@ def _read_current(folder: Path, request: EngineRequest) -> ExportedModel | None:
     try:
         return read_exported(folder)
     except RunError as error:
-        request.report(f"warning: {error}; the model is exported again")
+        request.report(f"warning: {error}; exporting the model again")
         return None
 
 

@@ -38,7 +38,7 @@ def require(packages: tuple[str, ...], extra: str) -> None:
     """Raise `Unsupported` for the first package that is not installed."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
-            raise Unsupported(f"{package} is not installed: {install_command(extra)}")
+            raise Unsupported(f"{package} is not installed; run {install_command(extra)}")
 
 
 def writer_of(kind: str, run: ExportableRun) -> ModuleType:

@@ -108,14 +108,14 @@ def _validated(path: Path, kind: type[_HfConfig]) -> _HfConfig:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         where = f"{path}: {key}" if key else str(path)
-        raise RunError(f"{where}: {first['msg'].replace('Input should be', 'expected')}") from None
+        raise RunError(f"{where}: {first['msg'].replace('Input should be', 'must be')}") from None
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     path = folder / HF_WEIGHTS_FILE
     if not path.is_file():
         has_pickle = (folder / "pytorch_model.bin").exists()
-        hint = "; pytorch_model.bin is a pickle, which may run code: save the model again with transformers"
+        hint = "; pytorch_model.bin is a pickle, which may run code; save the model as safetensors with transformers"
         raise RunError(f"{path}: is missing{hint if has_pickle else ''}")
     try:
         return {name: tensor.float() for name, tensor in load_file(path).items()}
@@ -142,7 +142,7 @@ def _vocabulary(path: Path, config: MarianConfig, rows: int) -> VocabularyMappin
         raise RunError(f"{path}: expected pieces with ids below {rows:,}, the number of rows of the embedding table")
     pieces = {i: piece for piece, i in ids.items()}
     if len(pieces) < len(ids):
-        raise RunError(f"{path}: has an id twice")
+        raise RunError(f"{path}: two pieces have the same id")
     if SPECIAL[UNKNOWN] not in ids:
         raise RunError(f"{path}: has no id for {SPECIAL[UNKNOWN]}")
     pad, unknown, start, end = (

@@ -53,7 +53,7 @@ def write(run: ExportableRun, folder: Path) -> None:
 
 
 def _graph_writers(name: str, graph: ONNXProgram, external: bool) -> dict[str, FileWriter]:
-    """The writer of a graph's file; with `external` the weights go into a second file, which is written along."""
+    """The writer of a graph's file; with `external`, saving it also writes a second file for the weights."""
     weights: dict[str, FileWriter] = {f"{name}.data": lambda path: None} if external else {}
     return {name: lambda path: _save(graph, path, external)} | weights
 
@@ -106,8 +106,8 @@ class OnnxModel:
         length = source.values.shape[1]
         if self._max_source_length and length > self._max_source_length:
             raise SaccadeError(
-                f"position {length - 1} is past the {self._max_source_length} learned positions; train with a larger "
-                'position.longest, or with position = "sinusoidal", which has no limit'
+                f"the source has {length} tokens, past the {self._max_source_length} learned positions; split the "
+                'text, or train with a larger position.longest or with position = "sinusoidal", which has no limit'
             )
         keep = torch.ones_like(source.values, dtype=torch.bool) if source.keep is None else source.keep
         tensors = _run(self._encoder, self._encoder_outputs, {"ids": source.values, "keep": keep})

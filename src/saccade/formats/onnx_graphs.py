@@ -325,7 +325,7 @@ def _describe(error: Exception, module: nn.Module) -> str:
     part = "a part of the model"
     for frame, _ in traceback.walk_tb(cause.__traceback__):
         part = names.get(id(frame.f_locals.get("self")), part)
-    return f"{part}: cannot be exported: {next(iter(str(cause).splitlines()), type(cause).__name__)}"
+    return f"{part}: {next(iter(str(cause).splitlines()), type(cause).__name__)}"
 
 
 def _remove_source_locations(program: ONNXProgram) -> None:

@@ -95,7 +95,7 @@ def _unequal_sublayers(recipe: Recipe, side: str, library: str) -> str | None:
         default_width = recipe.model.dim // options["heads"]
         for width in ("key_width", "value_width"):
             if options[width] not in (0, default_width):
-                return f"{key}.{mixer}.{width}: {library} always has dim / heads; train with 0, which means that"
+                return f"{key}.{mixer}.{width}: {library} always uses model.dim / heads; train with 0, which means this"
         if options["heads"] != block["self"].options["heads"]:
             return (
                 f"{key}.{mixer}.heads: {library} has one number of heads per side; set it to that of {key}.self.heads"

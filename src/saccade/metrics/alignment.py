@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from saccade.data.links import Gold, Links
-from saccade.errors import DataError
+from saccade.errors import DataError, plural
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,15 @@ class AlignmentScores:
 def score_alignments(system: Sequence[Links], gold: Sequence[Gold]) -> AlignmentScores:
     """Score the links of a system; both sequences have one entry for each sentence pair."""
     if len(system) != len(gold):
-        raise DataError(f"there are {len(system):,} lines of links but {len(gold):,} gold lines")
+        raise DataError(f"got links for {plural(len(system), 'sentence pair')}, but gold links for {len(gold):,}")
     in_possible = sum(len(links & reference.possible) for links, reference in zip(system, gold, strict=True))
     in_sure = sum(len(links & reference.sure) for links, reference in zip(system, gold, strict=True))
     links, sure = sum(map(len, system)), sum(len(reference.sure) for reference in gold)
     if not sure:
-        raise DataError("the gold alignment has no sure link, so the recall is undefined")
+        raise DataError(
+            "the gold alignment has no sure link, so the recall is undefined; write sure links as 1-2 (1p2 is a "
+            "possible link)"
+        )
     precision = 100 * in_possible / links if links else 0.0
     recall = 100 * in_sure / sure
     return AlignmentScores(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from saccade.errors import DataError
+from saccade.errors import DataError, plural
 
 _LABELS_SHOWN = 30
 _LABEL_WIDTH = 20
@@ -31,7 +31,9 @@ class Confusion:
         `labels` sets the order of the labels. By default, all labels that occur are sorted, numbers by value.
         """
         if len(true) != len(predicted):
-            raise DataError(f"there are {len(predicted):,} predicted labels but {len(true):,} true labels")
+            raise DataError(
+                f"there are {plural(len(predicted), 'predicted label')}, but {plural(len(true), 'true label')}"
+            )
         pairs = [(t, p) for t, p in zip(true, predicted, strict=True) if t]
         seen = {label for pair in pairs for label in pair}
         names = tuple(sorted(seen, key=_sort_key) if labels is None else labels)

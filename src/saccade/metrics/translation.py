@@ -7,7 +7,7 @@ from typing import Any
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from saccade.errors import DataError
+from saccade.errors import DataError, plural
 
 RESAMPLES = 1000  # of the bootstrap
 
@@ -58,9 +58,11 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 def score(hypotheses: Sequence[str], references: Sequence[str], resamples: int = RESAMPLES) -> TranslationScores:
     """All corpus scores, with signatures and bootstrap intervals (Koehn 2004)."""
     if len(hypotheses) != len(references):
-        raise DataError(f"there are {len(hypotheses)} translations but {len(references)} references")
+        raise DataError(
+            f"there are {plural(len(hypotheses), 'translation')}, but {plural(len(references), 'reference')}"
+        )
     if not references:
-        raise DataError("the reference is empty: there is nothing to score")
+        raise DataError("the reference is empty; there is nothing to score")
     metrics = {"bleu": _bleu(), "chrf": Chrf(), "bleu_lc_tok": _bleu(lowercase=True)}
     resamples = resamples if len(references) > 1 else 1
     results = {

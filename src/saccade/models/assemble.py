@@ -88,12 +88,12 @@ def assemble(config: ModelConfig, source: int, target: int, *, frames: bool = Fa
     `source` is the size of the source vocabulary or, with `frames`, the number of values per frame. `target` is the
     number of target tokens or labels. Without a decoder the head predicts from the encoder's output.
     """
-    arguments = {"dim": config.dim, "dropouts": Dropouts(**plain(config.dropout))}
+    common = {"dim": config.dim, "dropouts": Dropouts(**plain(config.dropout))}
     source_size = {"frame_width": source} if frames else {"vocabulary": source}
     try:
-        encoder = build(config.encoder, "encoder", **source_size, **arguments)
+        encoder = build(config.encoder, "encoder", **source_size, **common)
         if has_decoder:
-            decoder = build(config.decoder, "decoder", vocabulary=target, causal=True, cross_attention=True, **arguments)
+            decoder = build(config.decoder, "decoder", vocabulary=target, causal=True, cross_attention=True, **common)
             if config.shared_embeddings:
                 decoder.embedding = _shared_embedding(config, encoder, source, target)
             tied = {"tied_weight": decoder.embedding.tied_weight}

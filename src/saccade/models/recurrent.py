@@ -112,7 +112,9 @@ class RecurrentDecoder(nn.Module):
         """The state before the first token: tanh(W summary + b) for each layer. Without a memory the summary is zero,
         and only the context `at_start` is possible."""
         if memory is None and self.cross.width:
-            raise SaccadeError('a recurrent decoder without an encoder needs model.decoder.cross = "at_start"')
+            raise SaccadeError(
+                'model.decoder.cross: a recurrent decoder without an encoder needs the context "at_start"'
+            )
         summary = self.initial.weight.new_zeros(rows, self.dim) if memory is None else memory.summary
         state: RecurrentState = {
             "at": torch.zeros(rows, dtype=torch.long, device=summary.device),

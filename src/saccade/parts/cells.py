@@ -124,7 +124,9 @@ _Net = TypeVar("_Net", bound=nn.RNNBase)
 def _net(net: Callable[..., _Net], inputs: int, dim: int, depth: int, bidirectional: bool, dropout: float) -> _Net:
     """A net of torch with outputs of width `dim`."""
     if bidirectional and dim % 2:
-        raise BuildError(f"each direction gets half of the width, but the width {dim} is odd", ("bidirectional",))
+        raise BuildError(
+            f"each direction gets half of the width {dim}, which is odd; use an even width", ("bidirectional",)
+        )
     return net(
         input_size=inputs,
         hidden_size=dim // 2 if bidirectional else dim,

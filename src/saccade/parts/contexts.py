@@ -57,7 +57,9 @@ class EveryStep(nn.Module):
 
     def start(self, memory: Memory | None, rows: int) -> PerSentence:
         if memory is None:
-            raise SaccadeError('the context "every_step" needs an encoder; use "at_start" without one')
+            raise SaccadeError(
+                'model.decoder.cross: the context "every_step" needs an encoder; use "at_start" without one'
+            )
         return PerSentence(memory.summary)
 
     def forward(self, x: States, places: Places, state: PerSentence) -> tuple[States, PerSentence]:

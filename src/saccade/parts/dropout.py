@@ -20,7 +20,7 @@ class Dropout(nn.Module):
         # set where replicas run in threads, so that each draws its own sequence; None: torch's global generator
         self.generator: torch.Generator | None = None
         if not 0 <= self.threshold < 256:
-            raise BuildError(f"a dropout rate must be between 0 and 255/256, got {rate}")
+            raise BuildError(f"a dropout rate must be at least 0 and less than 1 (at most 255/256), got {rate}")
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self._mask(x) if self._drops else x

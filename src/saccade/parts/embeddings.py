@@ -1,4 +1,4 @@
-"""Embeddings: input values (token ids or frames of numbers) → vectors and their Places."""
+"""Embeddings: input values (token ids or frames) → vectors and their Places."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class Embedding(Protocol):
     """The contract of an embedding: (values, padding mask, start position of each row) → (vectors, places).
 
     It is built with either `vocabulary` (the input is token ids) or `frame_width` (the input is frames of so many
-    numbers); the other one is 0. `tied_weight(hidden)` returns (hidden, weight) for a head that shares the table:
+    values); the other one is 0. `tied_weight(hidden)` returns (hidden, weight) for a head that shares the table:
     logits = hidden @ weight.T.
     """
 
@@ -33,7 +33,7 @@ class TokenEmbedding(nn.Module):
     def __init__(self, vocabulary: int, dim: int, *, scaled: bool = True):
         super().__init__()
         if not vocabulary:
-            raise BuildError('"tokens" reads ids, but this data is a series of numbers; use "series"')
+            raise BuildError('"tokens" is for text, but the data has numeric series; use "series"')
         self.table = table(vocabulary, dim)
         self.scale = math.sqrt(dim) if scaled else 1.0
 
@@ -45,15 +45,15 @@ class TokenEmbedding(nn.Module):
 
 
 class SeriesEmbedding(nn.Module):
-    """x_t = W [f_{t−k} … f_{t+k}] + b for frames of numbers [B T F]: a linear map (a convolution over time) of
+    """x_t = W [f_{t−k} … f_{t+k}] + b for frames [B T F]: a linear map (a convolution over time) of
     `width` = 2k + 1 neighboring frames. Padding and frames beyond the ends count as zero."""
 
     def __init__(self, frame_width: int, dim: int, *, width: Count = 1):
         super().__init__()
         if not frame_width:
-            raise BuildError('"series" reads frames of numbers, but this data is text; use "tokens"')
+            raise BuildError('"series" is for numeric series, but the data is text; use "tokens"')
         if width % 2 == 0:
-            raise BuildError(f"width = {width} has no middle frame; use an odd number")
+            raise BuildError(f"must be odd, so that each window has a middle frame, got {width}", ("width",))
         self.width = width
         self.projection = linear(frame_width * width, dim)
 

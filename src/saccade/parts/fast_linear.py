@@ -1,4 +1,4 @@
-"""Linear layers by whichever of torch's two libraries is faster on this CPU.
+"""Linear layers, computed by whichever of torch's two libraries is faster on this CPU.
 
 torch multiplies 32-bit matrices with MKL, which uses only the narrower instructions (AVX2) on AMD processors. oneDNN,
 which is also part of torch, uses AVX-512 there and is twice as fast. But oneDNN compiles a kernel for each number of

@@ -187,7 +187,9 @@ class TiedHead(nn.Module):
     ):
         super().__init__()
         if tied_weight is None:
-            raise BuildError('"tied" shares the embedding table of a decoder, but this task has none; use "linear"')
+            raise BuildError(
+                '"tied" shares the embedding table of the decoder, but this task has no decoder; use "linear"'
+            )
         self.tied_weight = tied_weight
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None
 

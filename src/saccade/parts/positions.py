@@ -64,8 +64,8 @@ class Learned(nn.Module):
         last = int(places.at.max()) if places.at.numel() else 0
         if last >= self.longest:
             raise SaccadeError(
-                f"position {last} is past the {self.longest} learned positions; train with a larger "
-                'position.longest, or with position = "sinusoidal", which has no limit'
+                f"a sequence of {last + 1} tokens is past the {self.longest} learned positions; split the text, or "
+                'train with a larger position.longest or with position = "sinusoidal", which has no limit'
             )
         return x + self.table(places.at)
 

@@ -1,4 +1,4 @@
-"""Readouts: from a recurrent decoder's state, context and input token to the hidden vector that the head reads."""
+"""Readouts: from a recurrent decoder's state, context and input token to the hidden vector for the head."""
 
 from collections.abc import Callable
 from typing import Annotated, Protocol

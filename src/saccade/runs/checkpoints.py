@@ -53,7 +53,7 @@ class Checkpoints:
         return path.rename(target)
 
     def mark(self, name: str, step: int) -> None:
-        """Let `latest` or `best`, a small file beside the folder, contain the name of this step's checkpoint."""
+        """Mark a checkpoint as `latest` or `best`: write its name to the small file of that name in the run folder."""
         write_bytes(self.folder.parent / name, f"{self.at(step).name}\n".encode())
 
     def marked(self, name: str) -> Path | None:
@@ -78,7 +78,7 @@ class Checkpoints:
         if path is None:
             existing = sorted([n for n, p in names.items() if p] + [self.at(s).name for s in self.steps()])
             raise RunError(
-                f"{self.folder}: there is no checkpoint '{name}' (there are: {', '.join(existing) or 'none'})"
+                f"{self.folder}: there is no checkpoint '{name}' (available: {', '.join(existing) or 'none'})"
             )
         return path
 

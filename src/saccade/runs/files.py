@@ -129,7 +129,7 @@ def write_error(folder: Path, error: OSError, needed: int) -> RunError:
         return RunError(f"{error.filename or folder}: cannot be written: {error.strerror or error}")
     free = shutil.disk_usage(folder).free
     return RunError(
-        f"{folder}: the disk is full: a checkpoint needs {needed:,} bytes, {free:,} are free, "
+        f"{folder}: the disk is full: writing needs {needed:,} bytes, {free:,} are free, "
         f"{max(0, needed - free):,} are missing; "
         "the last checkpoint is intact: free some space and run the same command again"
     )

@@ -77,7 +77,10 @@ class RunFolder:
         try:
             return resolve(Recipe, [python_layer(tree, CONFIG)]).config
         except ConfigError as error:
-            raise RunError(f"{self.path / CONFIG}: was written by another version of Saccade:\n{error}") from None
+            raise RunError(
+                f"{self.path / CONFIG}: does not fit this version of Saccade; use the version that wrote it, or train "
+                f"again:\n{error}"
+            ) from None
 
     # ── codecs ──
 
@@ -99,7 +102,7 @@ class RunFolder:
             raise RunError(f"{folder}: {error}") from None
 
     def model(self, config: Recipe, codecs: Codecs[Any, Any]) -> Model:
-        """The model with its initial weights, which depend only on the config and the size of the vocabularies."""
+        """The model with its initial weights, which depend only on the config (with its seed) and the codecs' sizes."""
         torch.manual_seed(config.seed)
         return assemble(
             config.model,
@@ -184,7 +187,7 @@ class RunFolder:
         ]
         if not lines:
             return
-        hint = f"\nwith --allow-change these may change: {', '.join(sorted(changeable))}" if not allow_change else ""
+        hint = f"\nwith --allow-change, these may change: {', '.join(sorted(changeable))}" if not allow_change else ""
         raise RunError(
             f"{self.path}: was trained with another config or other data:\n"
             + "\n".join(lines)
@@ -198,7 +201,7 @@ def _values(config: Recipe) -> dict[str, Any]:
 
 
 def _scheduled(config: Recipe) -> list[str]:
-    """["train.updates"] if the schedule depends on it, because a change would then change the learning rate; else []."""
+    """["train.updates"] if the schedule depends on it, so that changing it would change the learning rate; else []."""
     schedule = config.train.schedule
     return ["train.updates"] if isinstance(schedule, Choice) and "updates" in wiring(schedule.part) else []
 

@@ -39,18 +39,18 @@ class History:
     def step(self) -> int:
         """The last recorded training step."""
         steps = [max(points) for points in self.curves.values() if points]
-        return max([0, *steps, *(each.step for each in self.validations)])
+        return max([0, *steps, *(record.step for record in self.validations)])
 
     def curve(self, name: str) -> Points:
         return self.curves.get(name, {})
 
     def validation_curve(self, metric: str) -> Points:
         """The scores of one metric over all validations."""
-        return {each.step: each.scores[metric] for each in self.validations if metric in each.scores}
+        return {record.step: record.scores[metric] for record in self.validations if metric in record.scores}
 
     def validation_at(self, step: int) -> ValidationRecord | None:
         """The last validation at or before a step: the one that belongs to a checkpoint of that step."""
-        return next((each for each in reversed(self.validations) if each.step <= step), None)
+        return next((record for record in reversed(self.validations) if record.step <= step), None)
 
 
 def read_history(run: RunFolder) -> History:

@@ -1,5 +1,5 @@
 """The checkpoint format: weights and optimizer tensors in safetensors, the training state in JSON, and a manifest with
-checksums. Never pickle."""
+checksums. Pickle is never used."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,7 +72,8 @@ def load_weights(model: nn.Module, folder: Path) -> dict[str, Any]:
     manifest = verify(folder)
     if manifest.get("format") != FORMAT:
         raise RunError(
-            f"{folder}: has format {manifest.get('format')}, but this version of Saccade reads format {FORMAT}"
+            f"{folder}: has format {manifest.get('format')}, but this version of Saccade reads format {FORMAT}; "
+            "use the version that wrote it, or train again"
         )
     stored = _load(folder, WEIGHTS, manifest)
     tensors, aliases = named_tensors(model)
@@ -93,14 +94,14 @@ def load_weights(model: nn.Module, folder: Path) -> dict[str, Any]:
 
 
 def load_training(folder: Path, manifest: Mapping[str, Any]) -> tuple[dict[str, Tensor], Any]:
-    """The tensors and the state that resuming needs beside the weights. The checkpoint must have been verified."""
+    """The tensors and the state that resuming needs besides the weights. The checkpoint must have been verified."""
     return _load(folder, TRAINING, manifest), read_json(_listed(folder, STATE, manifest))
 
 
 def _listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> Path:
     """The path of a file, whose checksum must be in the manifest."""
     if name not in manifest["files"]:
-        raise RunError(f"{folder / 'manifest.json'}: does not list {name}")
+        raise RunError(f"{folder / 'manifest.json'}: is damaged: it does not list {name}")
     return folder / name
 
 

@@ -13,11 +13,14 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 import saccade
+from saccade.config import nearest
 from saccade.serve import libre, v1
 from saccade.serve.errors import ApiError, internal_error
 from saccade.serve.middleware import Middleware
 from saccade.serve.pages import page_routes
 from saccade.serve.service import Service
+
+MAX_NAME_SHOWN = 40  # characters of an unknown field name in an error message
 
 
 def create_app(service: Service) -> Middleware:
@@ -77,12 +80,12 @@ def _add_probes(app: FastAPI, service: Service) -> None:
     @app.get("/livez", tags=["probes"], responses={200: status, 503: v1.ERROR_RESPONSES[503]})
     async def livez() -> Response:
         """Liveness: no model has spent more than `--stall` seconds in one decoder step."""
-        return probe_response(service.alive, "a model has stalled")
+        return probe_response(service.alive, "a model has stalled; restart the service")
 
     @app.get("/readyz", tags=["probes"], responses={200: status, 503: v1.ERROR_RESPONSES[503]})
     async def readyz() -> Response:
         """Readiness: every model is warmed up, and the service is not shutting down."""
-        return probe_response(service.ready, "not ready")
+        return probe_response(service.ready, "not ready: a model is warming up, or the service is shutting down")
 
     @app.get("/metrics", tags=["probes"], response_class=PlainTextResponse)
     async def metrics() -> Response:
@@ -109,11 +112,17 @@ async def _handle_http_error(request: Request, error: Any) -> Response:
 async def _handle_invalid_request(request: Request, error: Any) -> Response:
     problem = error.errors()[0]
     if problem["type"] == "json_invalid":
-        return await _handle_api_error(request, ApiError(400, "the body is not JSON"))
+        return await _handle_api_error(request, ApiError(400, "the body is not valid JSON"))
     field = ".".join(
         str(step) for step in problem["loc"][1:] if isinstance(step, int) or step in v1.TranslateRequest.model_fields
     )
-    text = f"{field}: {problem['msg']}" if field else problem["msg"]
+    if problem["type"] == "extra_forbidden":
+        name = str(problem["loc"][-1])[:MAX_NAME_SHOWN]
+        text = f"unknown field {name!r}{nearest(name, v1.TranslateRequest.model_fields)}"
+    else:
+        reason = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        reason = "is missing" if problem["type"] == "missing" else reason
+        text = f"{field}: {reason}" if field else reason
     return await _handle_api_error(request, ApiError(422, text))
 
 

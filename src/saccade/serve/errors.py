@@ -34,4 +34,4 @@ def internal_error(request_id: str) -> ApiError:
 
 def shutting_down(reason: str = "") -> ApiError:
     """The 503 for requests that a stopping service does not answer."""
-    return ApiError(503, "the service is shutting down", 1, reason)
+    return ApiError(503, "the service is shutting down; try again later", 1, reason)

@@ -13,8 +13,8 @@ _EXTRA_SUFFIXES = (".gz", ".txt")
 
 
 def language_pair_of(recipe: Recipe) -> LanguagePair | None:
-    """The source and target language, from the suffixes, keys or options of the training data; None if these are no
-    language codes."""
+    """The source and target language, from the file suffixes, field names or options of the training data; None if
+    these are not language codes."""
     options: Mapping[str, Any] = recipe.data.train.options  # type: ignore[attr-defined] - a filled slot is a Choice
     match kind_of(recipe.data.train):
         case "dates":

@@ -97,7 +97,9 @@ class Middleware:
         if "origin" in headers:
             check_origin(scope["method"], headers["origin"], host, self._settings)
         if headers.get("content-encoding", "identity") != "identity":
-            raise ApiError(415, "compressed request bodies are not supported", reason="encoding")
+            raise ApiError(
+                415, "compressed request bodies are not supported; send the body uncompressed", reason="encoding"
+            )
         async with self._bodies.read(receive, int(headers.get("content-length", 0))) as body:
             response.body_received = True
             await self._run_application(scope, body, receive, response)

@@ -75,7 +75,7 @@ class ServedModel:
             return sorted(self._run.align([(source, target)])[0])
 
     def attention(self, source: str, target: str) -> dict[str, Any]:
-        """The attention weights of a sentence pair, as the viewer's data."""
+        """The attention weights of a sentence pair, in the format of the attention viewer."""
         with self._lock.exclusive():
             return viewer_data([self._run.attention(source, target)])
 

@@ -40,7 +40,7 @@ class ModelRegistry:
             raise ApiError(400, f"model: there is no such model{nearest(name[:40], self.models)}")
         for code in (source, target):
             if code is not None and code not in self.languages:
-                raise ApiError(400, f"{code[:20]} is not supported{nearest(code[:20], self.languages)}")
+                raise ApiError(400, f"language {code[:20]} is not supported{nearest(code[:20], self.languages)}")
         models = [
             model
             for model in self.models.values()

@@ -88,8 +88,8 @@ def bind_socket(settings: Settings) -> socket.socket:
         listener.bind(address)
     except OSError as error:
         port_problem = error.errno in (errno.EADDRINUSE, errno.EACCES)
-        hint = "choose another one with --port" if port_problem else "choose another one with --host"
-        raise RunError(f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; {hint}") from None
+        hint = "choose another port with --port" if port_problem else "choose another address with --host"
+        raise RunError(f"{settings.host}:{settings.port}: cannot listen: {error.strerror}; {hint}") from None
     return listener
 
 

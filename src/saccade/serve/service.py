@@ -154,7 +154,7 @@ class Service:
     ) -> list[TranslatedText]:
         """Translate texts within the deadline; the results are in their order."""
         if not self._warm:
-            raise ApiError(503, "the service is starting", 1, "starting")
+            raise ApiError(503, "the service is starting; try again later", 1, "starting")
         max_tokens = min(self.settings.tokens, model.max_tokens)
         sources = [split_sentences(text, model.count_tokens, max_tokens) for text in texts]
         sentences = [sentence for source in sources for sentence in source.sentences]

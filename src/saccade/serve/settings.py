@@ -26,7 +26,7 @@ class Settings:
     insecure: Annotated[bool, Parameter(negative="")] = False
     "Allow an address other than loopback without API keys."
     allowed_host: NamesFlag = ()
-    "Host name under which the service is reached, beside localhost and IP addresses. May be repeated."
+    "Host name under which the service is reached, besides localhost and IP addresses. May be repeated."
     cors: NamesFlag = ()
     "Origin, such as https://example.org, whose pages may call the API; * allows all. May be repeated."
 
@@ -34,29 +34,29 @@ class Settings:
     "Inference engine; auto takes the fastest installed one that can run the model."
 
     deadline: SecondsFlag = 30.0
-    "A request is answered within this time, at worst with 503."
+    "Seconds within which a request is answered, at worst with 503."
     grace: SecondsFlag = 30.0
-    "After SIGTERM, running requests have this time to finish."
+    "Seconds that running requests have to finish after SIGTERM."
     stall: SecondsFlag = 60.0
-    "/livez fails when one decoder step takes longer than this."
+    "Seconds that one decoder step may take before /livez fails."
 
     batch: CountFlag = 32
     "Maximum number of sentences in a batch."
     batch_time: SecondsFlag = 1.0
-    "A batch that would take longer is made smaller, because later requests wait for it."
+    "Seconds that a batch may take; batches are made small enough, because later requests wait for them."
     batch_wait: Annotated[float, Parameter(validator=Number(gte=0, lte=1))] = 0.005
-    "How long an idle worker waits for more sentences to fill its batch."
+    "Seconds that an idle worker waits for more sentences to fill its batch."
     queue: CountFlag = 1000
     "Maximum number of waiting sentences."
     longest_wait: SecondsFlag = 3.0
-    "New requests are refused while the waiting ones would take longer than this."
+    "Refuse new requests while the waiting ones would take more than this many seconds."
 
     characters: CountFlag = 20_000
     "Maximum characters of a request, all its texts together."
     texts: CountFlag = 256
     "Maximum number of texts in a request."
     tokens: CountFlag = 200
-    "A sentence of more tokens is cut, at a clause or a space where possible."
+    "Maximum tokens of a sentence; a longer one is split, at a clause or a space where possible."
     alternatives: NaturalFlag = 8
     "Maximum number of alternatives that a request may ask for."
     attention_characters: NaturalFlag = 500
@@ -71,13 +71,13 @@ class Settings:
     connections: CountFlag = 500
     "Maximum number of open connections."
     header_timeout: SecondsFlag = 10.0
-    "Timeout for receiving a request head."
+    "Timeout for receiving a request head, in seconds."
     body_timeout: SecondsFlag = 20.0
-    "Timeout for receiving a request body."
+    "Timeout for receiving a request body, in seconds."
     write_timeout: SecondsFlag = 30.0
-    "A connection is closed when its client does not read the response for this time."
+    "Close a connection whose client does not read the response for this many seconds."
     keep_alive: SecondsFlag = 15.0
-    "An idle connection is closed after this time."
+    "Close an idle connection after this many seconds."
 
 
 DEFAULT_SETTINGS = Settings()

@@ -33,7 +33,7 @@ class _Strict(BaseModel):
 
 
 class TranslateRequest(_Strict):
-    """The texts to translate, and what to return beside the translations."""
+    """The texts to translate, and what to return besides the translations."""
 
     text: RequestText | list[RequestText] = Field(
         description="A text or a list of texts. Each may have several sentences and lines."
@@ -45,16 +45,16 @@ class TranslateRequest(_Strict):
         None, description="Language code. May be left out if only one target language fits."
     )
     model: Annotated[str, Field(max_length=200), AfterValidator(check_surrogates)] | None = Field(
-        None, description="Name of the model, if several fit."
+        None, description="Name of the model; needed only if several fit and not the first one is wanted."
     )
     alternatives: int = Field(0, ge=0, description="Number of alternative translations of each sentence.")
     alignments: bool = Field(False, description="Return the word alignment (links).")
-    attention: bool = Field(False, description="Return all attention weights, as the viewer's data.")
+    attention: bool = Field(False, description="Return all attention weights, in the format of the attention viewer.")
 
 
 class ScoredText(BaseModel):
     """A translation and its score, log p / length^penalty. `links` are pairs of word indices (source, target);
-    `attention` is the viewer's data. Both are null unless requested."""
+    `attention` has the format of the attention viewer. Both are null unless requested."""
 
     text: str
     score: float
@@ -123,7 +123,7 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
         422: "A field has the wrong type or value.",
         429: "The queue is full; try again after Retry-After seconds.",
         431: "The request head is too long.",
-        500: "Internal error; the text names the request id that the service's log has too.",
+        500: "Internal error; the text contains a request id that is also in the service's log.",
         503: "Overloaded, starting or shutting down; try again after Retry-After seconds.",
     }.items()
 }

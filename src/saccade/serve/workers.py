@@ -28,7 +28,7 @@ class Worker:
     def __init__(
         self, queue: Queue, throughput: Throughput, metrics: Metrics, loop: asyncio.AbstractEventLoop, threads: int
     ):
-        """`threads` are torch's threads for each of its operations."""
+        """`threads`: how many threads torch uses for one operation."""
         self._queue, self._throughput, self._metrics = queue, throughput, metrics
         self._loop, self._threads = loop, threads
         self._last_progress: float | None = None  # when a decoder step last began; None while idle
@@ -74,7 +74,7 @@ class Worker:
                 job.request.outputs[job.index] = [_with_options(job, output) for output in outputs]
 
     def _progress_callback(self, jobs: Sequence[SentenceJob]) -> Callable[[], bool]:
-        """The `should_continue` of a search: it notes the progress, and stops a search no client waits for."""
+        """The `should_continue` of a search: it records the time, and stops a search for which no client waits."""
 
         def should_continue() -> bool:
             self._last_progress = time.monotonic()

@@ -114,7 +114,7 @@ def source_lengths(rows: Sequence[Any], codec: Tokenizer | Scaling) -> tuple[lis
 def scores_by_length(
     lengths: Sequence[int], scores: Callable[[Sequence[int]], dict[str, float]]
 ) -> tuple[LengthBucket, ...]:
-    """Group rows into buckets of equal width and compute `scores(row numbers)` of each. Empty buckets are left out."""
+    """Group rows into buckets of equal width and compute `scores(row indices)` of each. Empty buckets are left out."""
     if not lengths:
         return ()
     array = np.array(lengths)
@@ -129,5 +129,5 @@ def scores_by_length(
 
 
 def _round_up(number: float) -> int:
-    """The next of 1, 2, 5, 10, 20, 50, …"""
+    """The smallest of 1, 2, 5, 10, 20, 50, … that is at least `number`."""
     return next(digit * 10**power for power in range(16) for digit in (1, 2, 5) if digit * 10**power >= number)

@@ -45,7 +45,7 @@ class GuidedHead:
         weight: NotNegative = 0.3,
         step: Literal["input", "output"] = "input",
     ):
-        self.chosen, self.head, self.weight = attention, head, weight
+        self.attention_name, self.head, self.weight = attention, head, weight
         self.step: Literal["input", "output"] = step
 
     def attention(self, model: Model) -> Part:
@@ -55,12 +55,13 @@ class GuidedHead:
         """The module name of the guided attention."""
         heads = cross_attentions(model)
         if not heads:
-            raise BuildError("the decoder has no cross-attention that could be guided", ("guide",))
-        if self.chosen and self.chosen not in heads:
+            raise BuildError("needs a decoder with cross-attention; leave task.guide out", ("guide",))
+        if self.attention_name and self.attention_name not in heads:
             raise BuildError(
-                f"there is no attention '{self.chosen}'" + nearest(self.chosen, heads), ("guide", "attention")
+                f"there is no cross-attention '{self.attention_name}'" + nearest(self.attention_name, heads),
+                ("guide", "attention"),
             )
-        path = self.chosen or last_but_one(heads)
+        path = self.attention_name or last_but_one(heads)
         if self.head >= heads[path]:
             raise BuildError(f"{path} has heads 0 to {heads[path] - 1}, got {self.head}", ("guide", "head"))
         return path
@@ -79,7 +80,7 @@ def last_but_one(names: Iterable[str]) -> str:
 
 
 def _link_rest_to_end(links: Float[Tensor, "B T S"], source: Padded) -> Float[Tensor, "B T S"]:
-    """Link each target word to the source's end symbol with the weight that its links lack to 1."""
+    """Link each target word to the source's end symbol too, with such a weight that its links sum to 1."""
     rows, positions = source.values.shape[:2]
     lengths = torch.full((rows,), positions) if source.keep is None else source.keep.sum(-1)
     end = F.one_hot(lengths - 1, positions).to(links.dtype)

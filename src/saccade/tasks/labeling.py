@@ -207,7 +207,7 @@ def must_be_frames(row: Any) -> None:
         raise DataError(f"{row.location}: is text, but the run was trained on numeric series")
 
 
-def runs(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+def label_spans(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     """Runs of equal labels as (label, first, end)."""
     first = 0
     for label, same in groupby(labels):

@@ -37,8 +37,8 @@ def next_token(model: Model, batch: Batch, smoothing: float, penalties: "Sequenc
 def next_token_r_drop(
     model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]", r_drop: float
 ) -> Loss:
-    """R-Drop (Liang et al. 2021): two forward passes with different dropout masks. The loss is half of the paper's, which
-    sums over both passes: the mean of their cross-entropies plus r_drop · (KL(p‖q) + KL(q‖p)) / 4."""
+    """R-Drop (Liang et al. 2021): two forward passes with different dropout masks. The loss is half of the paper's sum
+    over both passes: the mean of their cross-entropies plus r_drop · (KL(p‖q) + KL(q‖p)) / 4."""
     twice = batch.doubled()
     with auxiliary_losses(model, penalties) as auxiliary:
         hidden, target = teacher_forced_hidden(model, twice)
@@ -132,7 +132,7 @@ class AuxiliaryLosses:
         total, logged = loss.total, dict(loss.logged)
         for (side, kind), notes in self.notes.items():
             for name, value in notes.maps().items():
-                keep = _padding_mask(batch, side)
+                keep = _keep_mask(batch, side)
                 cost = (
                     (value * keep[:, None, :, None]).sum()
                     if kind == "loss"
@@ -141,7 +141,7 @@ class AuxiliaryLosses:
                 total = total + cost
                 logged[f"{side}.{name}"] = float(cost.detach())
         for penalty, notes in self.penalties:
-            costs = [penalty.cost(weights, batch) * _padding_mask(batch, "decoder") for weights in notes.maps().values()]
+            costs = [penalty.cost(weights, batch) * _keep_mask(batch, "decoder") for weights in notes.maps().values()]
             cost = torch.stack(costs).sum()
             total = total + cost
             logged[penalty.name] = float(cost.detach())
@@ -152,10 +152,10 @@ class AuxiliaryLosses:
     ) -> Tensor:
         part = cast(SampledPart, getattr(self.model, side).get_submodule(name.partition("@")[0]))
         cost, count = _cost_to_go(token_costs, batch, side)
-        return part.policy_loss(sampled, cost, count, _padding_mask(batch, side))
+        return part.policy_loss(sampled, cost, count, _keep_mask(batch, side))
 
 
-def _padding_mask(batch: Batch, side: str) -> Bool[Tensor, "B T"]:
+def _keep_mask(batch: Batch, side: str) -> Bool[Tensor, "B T"]:
     """The padding mask of the encoder or decoder input: True where a position is not padding."""
     values = batch.source if side == "encoder" or batch.inputs is None else batch.inputs
     shape = values.values.shape[:2]

@@ -12,7 +12,7 @@ from saccade.data.tokenizers import UNKNOWN, Tokenizer
 from saccade.errors import DataError
 from saccade.models.assemble import Model
 from saccade.places import Memory
-from saccade.tasks.labeling import LabelCodecs, Labeling, must_be_frames, must_be_text, runs, short
+from saccade.tasks.labeling import LabelCodecs, Labeling, label_spans, must_be_frames, must_be_text, short
 from saccade.tasks.losses import Loss, token_labels
 from saccade.tasks.task import Encoded, ValidationSample
 from saccade.tasks.windows import predict_windows
@@ -87,7 +87,7 @@ def _argmax(log_probs: Tensor) -> Tensor:
 
 
 def _run_lengths(labels: Sequence[str]) -> str:
-    return short([f"{label or '?'}×{end - first}" for label, first, end in runs(labels)])
+    return short([f"{label or '?'}×{end - first}" for label, first, end in label_spans(labels)])
 
 
 def _side_by_side(words: Sequence[str], labels: Sequence[str]) -> str:

@@ -104,7 +104,7 @@ class Task(Protocol):
         ...
 
     def prepare(self, encoded: Encoded, report: Callable[[str], None]) -> None:
-        """Compute what training needs beside the rows, such as word alignments; `report` receives progress messages."""
+        """Compute what training needs besides the rows, such as word alignments; `report` takes progress messages."""
         ...
 
     def loss(self, model: Model, batch: Batch) -> Loss:
@@ -122,7 +122,7 @@ def check_rows(task: Task, rows: Sequence[Row], split: str) -> None:
     """Raise an error that names the first row that the task cannot be trained on."""
     wrong = next((row for row in rows if not task.accepts(row)), None)
     if wrong is not None:
-        raise DataError(f"data.{split}: {wrong.location}: the task needs {task.expects}, but this row has another form")
+        raise DataError(f"data.{split}: {wrong.location}: the task needs {task.expects}, which this row does not have")
 
 
 def file_of(files: Mapping[str, bytes], name: str) -> bytes:
@@ -153,4 +153,4 @@ def summed_cost(
         losses = [loss(model, corpus.batch(batch.tolist()), 0.0) for batch in batches]
     finally:
         model.train(was_training)
-    return sum(each.logged["cost"] for each in losses), sum(each.count for each in losses)
+    return sum(result.logged["cost"] for result in losses), sum(result.count for result in losses)

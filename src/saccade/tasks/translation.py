@@ -123,8 +123,9 @@ class Translation:
         cells = int((corpus.source_lengths * corpus.target_lengths).sum())
         if cells > MAX_ALIGNMENT_CELLS:
             raise DataError(
-                f"task.guide: aligning the training tokens would take {8 * cells / 1e9:,.0f} GB; align words with "
-                "`saccade align count --symmetrise graded` in parts and set data.train.links = FILE"
+                f"task.guide: aligning the training tokens would take {8 * cells / 1e9:,.0f} GB of memory; align "
+                "parts of the text with `saccade align count --symmetrise graded`, concatenate the outputs, and set "
+                "data.train.links = FILE"
             )
         rows = range(len(corpus))
         sources, targets = [corpus.source(row).tolist() for row in rows], [corpus.target(row).tolist() for row in rows]
@@ -200,8 +201,8 @@ def _corpus_scores(outputs: Sequence[str], references: Sequence[str]) -> tuple[M
 
 
 def _piece_links(pair: Pair, codecs: Tokenizers) -> np.ndarray:
-    """The links of a pair between its tokens [n 3]: source token, target token, weight. Every token of a word is linked
-    to every token of the word it is linked to."""
+    """The links of a pair between its tokens [n 3]: source token, target token, weight. If two words
+    are linked, every token of one is linked to every token of the other."""
     sources, targets = _token_ranges(codecs.source, pair.source), _token_ranges(codecs.target, pair.target)
     assert pair.links is not None
     return _as_array(

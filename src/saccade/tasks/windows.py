@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from saccade.data.batches import COLLATE_LABELS, Corpus, by_length
-from saccade.errors import RunError
+from saccade.errors import NON_FINITE_OUTPUT, RunError
 from saccade.models.assemble import Model
 from saccade.places import Memory
 
@@ -52,7 +52,7 @@ def predict_windows(
     states: Callable[[Memory], Tensor],
     output_of: Callable[[Tensor], Tensor],
 ) -> list[list[WindowOutput]]:
-    """The windows of each sequence, and for each window output_of(log-probabilities). `states` selects the part of the
+    """For each sequence its windows, each with output_of(log-probabilities). `states` selects the part of the
     encoder's output that the head is applied to."""
     numbered = [(row, window) for row, values in enumerate(sequences) for window in windows(len(values), longest)]
     inputs = [sequences[row][window.first : window.end] for row, window in numbered]
@@ -65,10 +65,7 @@ def predict_windows(
             source = corpus.batch(batch.tolist()).source
             log_probs = model.head.log_probs(states(model.encoder.encode(source.values, source.keep)))
             if bool(log_probs.isnan().any()):
-                raise RunError(
-                    "the model's output is NaN or infinite: training diverged or the checkpoint is damaged; "
-                    "use another checkpoint, or train again with a lower train.schedule.rate"
-                )
+                raise RunError(NON_FINITE_OUTPUT)
             outputs |= {int(i): output for i, output in zip(batch, output_of(log_probs).numpy(), strict=True)}
     finally:
         model.train(was_training)

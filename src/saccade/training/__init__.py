@@ -1,1 +1,1 @@
-"""Training: a training that is killed and resumed ends with the same bits as one that is not."""
+"""Training. A run that is killed and resumed ends with the same weights, bit by bit, as one that is not."""

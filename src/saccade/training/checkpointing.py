@@ -45,7 +45,7 @@ def _write(job: TrainingJob, run: RunFolder, state: TrainingState, tensors: Mapp
 
 
 def mark(run: RunFolder, state: TrainingState) -> None:
-    """Let `latest` and `best` point to their checkpoints."""
+    """Write the names of the latest and of the best checkpoint to the files `latest` and `best`."""
     run.checkpoints.mark("latest", state.step)
     if state.best_step is not None:
         run.checkpoints.mark("best", state.best_step)
@@ -84,7 +84,7 @@ def _read_newest(job: TrainingJob, run: RunFolder, report: Reporter) -> tuple[di
     state = TrainingState.read(tree)
     with run.metrics.open("a+b") as file:
         if file.tell() < state.metrics_bytes:
-            report.say(f"warning: {run.metrics}: lines are missing; training resumes without them")
+            report.say(f"warning: {run.metrics}: lines are missing; the curves will have a gap")
         file.truncate(min(file.tell(), state.metrics_bytes))  # later lines will be written again
     mark(run, state)
     _prune(job, run, state)
@@ -92,7 +92,7 @@ def _read_newest(job: TrainingJob, run: RunFolder, report: Reporter) -> tuple[di
     facts = {"threads": torch.get_num_threads(), "torch": torch.__version__, "ranks": job.ranks.count}
     for name, now in facts.items():
         if (before := {"ranks": 1, **manifest}.get(name)) != now:
-            report.say(f"warning: the result will not be bit-exact: {name} was {before}, is {now}")
+            report.say(f"warning: the result will not be bit-exact: {name} changed from {before} to {now}")
     return tensors, tree
 
 

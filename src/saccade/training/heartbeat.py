@@ -25,10 +25,9 @@ class Heartbeat:
     def __init__(self, store: Any, prefix: str, rank: int, count: int):
         self.limit = float(os.environ.get("SACCADE_HEARTBEAT_TIMEOUT", HEARTBEAT_TIMEOUT))
         self.every = min(1.0, self.limit / 5)
-        own = TCPStore(
-            store.host, store.port, timeout=timedelta(seconds=self.limit)
-        )  # its own connection, because torch's may be blocked in a wait
-        self.store = PrefixStore(f"{prefix}/heartbeat", own)
+        # a connection of its own, because torch's may be blocked in a wait
+        connection = TCPStore(store.host, store.port, timeout=timedelta(seconds=self.limit))
+        self.store = PrefixStore(f"{prefix}/heartbeat", connection)
         self.rank = rank
         self.others = {str(other): b"" for other in (range(1, count) if rank == 0 else [0])}
         self._done = threading.Event()

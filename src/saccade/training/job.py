@@ -12,7 +12,7 @@ from saccade.config import build
 from saccade.data.codecs import Codecs
 from saccade.data.sources import Frames, Loaded, Source, load
 from saccade.data.sources.series import leaks
-from saccade.errors import DataError, RunError
+from saccade.errors import BuildError, ConfigError, DataError, RunError
 from saccade.models.assemble import Model
 from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe, sources_of
@@ -52,7 +52,7 @@ class TrainingJob:
         }
 
     def training_tensors(self) -> dict[str, Tensor]:
-        """What resuming needs beside the weights: the optimizer's tensors and the random state of every rank."""
+        """What resuming needs besides the weights: the optimizer's tensors and the random state of every rank."""
         random_states = enumerate(self.ranks.all_gather(torch.get_rng_state()))
         tensors = {name: full_tensor(value) for name, value in sorted(self.optimizer_tensors.items())}
         return tensors | {rng_name(rank): state for rank, state in random_states}
@@ -67,7 +67,9 @@ class TrainingJob:
             elif path == rng_name(self.ranks.rank):
                 torch.set_rng_state(value)
             elif key != "random":
-                raise RunError(f"the checkpoint contains {path}, which the optimizer does not have")
+                raise RunError(
+                    f"the checkpoint has {path}, which train.optimizer does not have; train a new run with --run DIR"
+                )
 
 
 def rng_name(rank: int) -> str:
@@ -89,26 +91,16 @@ def prepare(
     check_same_data(sums, ranks)
     data = read_data(recipe, task, splits)
     codecs = codecs_of(recipe, run, data, report, ranks)
-    train = task.encode(data["train"].rows, codecs, recipe.data.longest)
-    if not len(train.corpus):
-        raise DataError(f"data.train: none of {len(data['train'].rows):,} {task.unit} can be used for training")
-    evaluated = {
-        split: task.drop_unknown_labels(data[split].rows, codecs, recipe.data.skip_bad)
-        for split in data
-        if split != "train"
-    }
-    dev, left_out = evaluated["dev"], train.left_out | {"bad lines left out": data["train"].faults}
-    if not dev:
-        raise DataError("data.dev: every row has a label that does not occur in data.train")
-    report.say(
-        f"{len(train.corpus):,} {task.unit} to train on ({_counted(left_out)}), {len(dev):,} to validate on "
-        f"({data['dev'].faults + len(data['dev'].rows) - len(dev):,} bad lines left out); {task.describe(codecs)}"
-    )
+    train, dev = encode_data(recipe, task, data, codecs, report)
     task.prepare(train, report.say)
     model = run.model(recipe, codecs)
     strategy = strategy_for(model, task, recipe.train.ranks, ranks, train.corpus.batch([0]), recipe.model.dim)
     if ranks.count > 1:
         torch.manual_seed(rank_seed(recipe.seed, ranks.rank))
+    try:
+        optimizer = build(recipe.train.optimizer, "train.optimizer", model=strategy.model)
+    except BuildError as error:
+        raise ConfigError(str(error)) from None
     return TrainingJob(
         recipe=recipe,
         task=task,
@@ -118,10 +110,38 @@ def prepare(
         ranks=ranks,
         model=model,
         strategy=strategy,
-        optimizer=build(recipe.train.optimizer, "train.optimizer", model=strategy.model),
+        optimizer=optimizer,
         schedule=build(recipe.train.schedule, "train.schedule", updates=recipe.train.updates),
         checksums=sums,
     )
+
+
+def encode_data(
+    recipe: Recipe, task: Task, data: dict[str, Loaded], codecs: Codecs[Any, Any], report: Reporter
+) -> tuple[Encoded, Sequence[Any]]:
+    """The encoded training rows, and the development rows all of whose labels are known."""
+    train = task.encode(data["train"].rows, codecs, recipe.data.longest)
+    if not len(train.corpus):
+        raise DataError(
+            f"data.train: none of the {task.unit} can be used for training: {_counted(train.left_out)}; correct the "
+            "data, or raise data.longest"
+        )
+    evaluated = {
+        split: task.drop_unknown_labels(data[split].rows, codecs, recipe.data.skip_bad)
+        for split in data
+        if split != "train"
+    }
+    dev, left_out = evaluated["dev"], train.left_out | {"on bad lines": data["train"].faults}
+    if not dev:
+        raise DataError(
+            "data.dev: every row has a label that does not occur in data.train; correct the labels, or add training "
+            "rows with them"
+        )
+    report.say(
+        f"{len(train.corpus):,} {task.unit} to train on (left out: {_counted(left_out)}), {len(dev):,} to validate on "
+        f"(left out: {data['dev'].faults + len(data['dev'].rows) - len(dev):,} on bad lines); {task.describe(codecs)}"
+    )
+    return train, dev
 
 
 def read_data(recipe: Recipe, task: Task, splits: dict[str, Source]) -> dict[str, Loaded]:
@@ -131,11 +151,16 @@ def read_data(recipe: Recipe, task: Task, splits: dict[str, Source]) -> dict[str
     data = {split: load(splits[split], skip_bad=recipe.data.skip_bad) for split in needed}
     for split, loaded in data.items():
         if not loaded.rows and split != "test":
-            raise DataError(f"data.{split}: no data is given; name the files as docs/config.md shows")
+            raise DataError(
+                f"data.{split}: there are no rows; set data.{split} as docs/config.md shows, and check that its files "
+                "are not empty"
+            )
         check_rows(task, loaded.rows, split)
     if leaking := leaks({split: loaded.rows for split, loaded in data.items()}):
         raise DataError(
-            "\n".join([*leaking, "a group must not be in training and evaluation data; separate them with `groups`"])
+            "\n".join(
+                [*leaking, "a group must not be in both training and evaluation data; separate them with `groups`"]
+            )
         )
     return data
 

@@ -1,4 +1,4 @@
-"""The training loop. A training that is killed at any moment and resumed ends with the same bits."""
+"""The training loop. A training that is killed at any moment and resumed ends with bit-identical weights."""
 
 import json
 import math

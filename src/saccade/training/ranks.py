@@ -96,7 +96,7 @@ class Distributed:
     def all_reduce_sum(self, values: Mapping[str, float]) -> Mapping[str, float]:
         names = sorted(values)
         columns = zip(*self._gather_values([values[name] for name in names]), strict=True)
-        # every rank sums in the order of the ranks, so all get the same bits
+        # every rank sums in the order of the ranks, so the sums are bit-identical
         return {name: sum(column) for name, column in zip(names, columns, strict=True)}
 
     def all_reduce_max(self, *values: float) -> tuple[float, ...]:
@@ -220,9 +220,8 @@ def _announce_name(store: Store, name: str, missing: set[int]) -> None:
             store.set(f"saccade/welcome/{store.get(f'saccade/hello/{rank}').decode()}", name)
         missing = {rank for rank in missing if not store.check([f"saccade/here/{name}/{rank}"])}
         if time.monotonic() > deadline:
-            raise RunError(
-                f"rank {', '.join(map(str, sorted(missing)))} did not start within {JOIN_TIMEOUT}; start all ranks"
-            )
+            absent, minutes = ", ".join(map(str, sorted(missing))), JOIN_TIMEOUT.total_seconds() / 60
+            raise RunError(f"rank {absent} did not start within {minutes:.0f} minutes; start all ranks")
         time.sleep(0.02)
 
 

@@ -1,4 +1,4 @@
-"""The state of a training beside weights and optimizer: everything that resuming needs, as JSON."""
+"""The state of a training besides weights and optimizer: everything that resuming needs, as JSON."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -48,7 +48,10 @@ class TrainingState:
             values["sums"] = {name: value + 0.0 for name, value in values["sums"].items()}
             return cls(**values)
         except (AttributeError, KeyError, TypeError) as error:
-            raise RunError(f"the training state was written by another version of Saccade: {error}") from None
+            raise RunError(
+                "the training state does not fit this version of Saccade; resume with the version that wrote it, or "
+                f"train a new run with --run DIR: {error!r}"
+            ) from None
 
     def add(self, sums: dict[str, float]) -> None:
         for name, value in sums.items():

@@ -77,8 +77,8 @@ class LossModule(nn.Module):
 
 class Replicated:
     """One of several ranks. `model` is trained; `whole` is the complete model, which is another object if `model` is
-    sharded or on another device. `sync_gradients(last)` is a context in which gradients are summed over ranks if
-    `last`."""
+    sharded or on another device. `sync_gradients(last)` is a context in which gradients are averaged over ranks
+    if `last`."""
 
     def __init__(
         self,
@@ -130,8 +130,8 @@ class Replicated:
 def strategy_for(
     model: Model, task: Task, distribution: Distribution, ranks: Ranks, example: Batch, dim: int
 ) -> Strategy:
-    """The strategy for this process. `example` is any batch, by which ranks find out which weights get gradients; `dim`
-    is the width of the model."""
+    """The strategy for this process. `example` is any batch; it serves to find the weights that get gradients. `dim` is
+    the width of the model."""
     if ranks.count == 1:
         threads = torch.get_num_threads()
         return (
@@ -144,7 +144,7 @@ def strategy_for(
 
 
 def replicated(whole: Model, task: Task, ranks: Ranks, example: Batch) -> Strategy:
-    """DDP: every rank has the whole model; gradients are summed over ranks during the backward pass."""
+    """DDP: every rank has the whole model; gradients are averaged over ranks during the backward pass."""
     model = whole if ranks.device.type == "cpu" else copy.deepcopy(whole).to(ranks.device)
     loss_module = LossModule(model, task)
     trial_backward(loss_module, example.to(ranks.device))
@@ -154,8 +154,8 @@ def replicated(whole: Model, task: Task, ranks: Ranks, example: Batch) -> Strate
         ddp = DistributedDataParallel(
             loss_module, broadcast_buffers=False, find_unused_parameters=unused, gradient_as_bucket_view=True
         )
-    # The first backward pass determines the gradient buckets, and with them the order of the sums. A new training and a
-    # resumed one must both have it behind them, or their bits would differ.
+    # The first backward pass determines the gradient buckets, and with them the order of the sums. It runs here, before
+    # a new training and before a resumed one; otherwise their results would not be bit-identical.
     trial_backward(ddp, example.to(ranks.device))
     ddp.zero_grad()
     return Replicated(whole, model, ranks, ddp, lambda last: nullcontext() if last else ddp.no_sync())
@@ -163,12 +163,12 @@ def replicated(whole: Model, task: Task, ranks: Ranks, example: Batch) -> Strate
 
 def trial_backward(loss_module: nn.Module, example: Batch) -> None:
     """A forward and a backward pass that leave gradients, but restore buffers and the random state."""
-    before = {name: buffer.clone() for name, buffer in loss_module.named_buffers()}
+    saved = {name: buffer.clone() for name, buffer in loss_module.named_buffers()}
     with torch.random.fork_rng():
         loss_module(example)[0].backward()
     for name, buffer in loss_module.named_buffers():
-        if name in before and before[name].shape == buffer.shape:
-            buffer.copy_(before[name])
+        if name in saved and saved[name].shape == buffer.shape:
+            buffer.copy_(saved[name])
 
 
 def sharded(whole: Model, task: Task, ranks: Ranks) -> Strategy:

@@ -46,7 +46,7 @@ class ThreadedReplicas:
     generator for dropout.
 
     Gradients are summed in a fixed order, and the replicas' generators are seeded from torch's global one, so the same
-    number of threads gives the same bits.
+    number of threads gives bit-identical gradients.
     """
 
     def __init__(self, model: Model, task: Task, threads: int, dim: int):
@@ -116,8 +116,8 @@ class ThreadedReplicas:
 
 
 class _OrderedAccumulation:
-    """Adds each gradient of a shard to `.grad` as soon as it is computed, so that few gradients are held in memory besides
-    `.grad`. Each parameter adds them in the order of the shards, because the last bits of a sum depend on its order."""
+    """Adds each gradient of a shard to `.grad` as soon as it is computed, so that few gradients are in memory besides
+    `.grad`. For each parameter the shards add in a fixed order, because the last bits of a sum depend on its order."""
 
     def __init__(self, parameters: Sequence[nn.Parameter]):
         self._done = [0] * len(parameters)  # for each parameter, the number of shards that have added their gradient

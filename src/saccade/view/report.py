@@ -312,7 +312,7 @@ def _length(data: ReportData) -> str:
 def _attention(data: ReportData) -> str:
     if not data.maps:
         return f"<p>{missing(data.no_maps_reason)}</p>"
-    caption = paragraph("Attention from the validation samples to the outputs that the shown checkpoint gave in its validation.")
+    caption = paragraph("The validation samples, each with the output that the shown checkpoint gave for it.")
     noscript = "The maps are drawn with JavaScript, which is disabled."
     return f'{caption}<noscript>{noscript}</noscript><div id="view"></div>'
 

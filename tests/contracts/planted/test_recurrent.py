@@ -41,7 +41,7 @@ from saccade.tasks import losses
 WHOLE, INITIAL_STATE, CELL_STEP = RecurrentNet.whole, RecurrentNet.initial_state, RecurrentNet.step
 DECODER_STEPS, GATES, DEEP = RecurrentDecoder._step_by_step, RecurrentDecoder._gates, Deep.forward
 COVERAGE_STEPS, COVERAGE_SCORES, JOIN = Unprojected._step_by_step, Unprojected._attend_with_coverage, Additive.join
-HARD, POLICY_LOSS, SPARSEMAX, REAL = Hard.forward, Hard.policy_loss, Sparsemax.forward, losses._padding_mask
+HARD, POLICY_LOSS, SPARSEMAX, REAL = Hard.forward, Hard.policy_loss, Sparsemax.forward, losses._keep_mask
 
 
 def whole_without_packing(self: RecurrentNet, x: Any, places: Places, state: Any = None) -> Any:
@@ -240,7 +240,7 @@ DEFECTS = [
     ),
     Defect(
         "padding in the policy loss",
-        patched(losses, "_padding_mask", all_positions_real),
+        patched(losses, "_keep_mask", all_positions_real),
         (
             on_model(check_losses_are_sums, HARD_ATTENTION),
             on_model(check_losses_are_sums, "encoder.block.self.normalizer=hard"),
@@ -248,7 +248,7 @@ DEFECTS = [
     ),
     Defect(
         "padding in the coverage loss",
-        patched(losses, "_padding_mask", all_positions_real),
+        patched(losses, "_keep_mask", all_positions_real),
         (on_model(check_losses_are_sums, COVERAGE),),
     ),
     Defect(

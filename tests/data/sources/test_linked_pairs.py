@@ -35,7 +35,7 @@ def test_pairs_have_their_links(tmp_path: Path) -> None:
             "links:2: the link 0-2 is out of range: the pair has 1 source and 2 target words, counted from 0",
         ),
         ("0-0\n0=1\n", "links:2: '0=1' is not a link; write source-target"),
-        ("0-0\n", "src:2: has no counterpart: links has 1 lines but src has 2"),
+        ("0-0\n", "src:2: has no counterpart: links has 1 line but src has 2"),
         ("0-0\n0-0\n0-0\n0-0\n", "links:3: has no counterpart: src has 2 lines but links has 4"),
     ],
 )

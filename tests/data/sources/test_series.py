@@ -98,7 +98,8 @@ def test_groups_select_series_by_the_start_of_their_name(tmp_path: Path):
         "t.npz:u1_1",
         "t.npz:u2_0",
     ]
-    with pytest.raises(DataError, match=r"^t\.npz: has no group 'u3', .* \(known: u1, u2, alone\)$"):
+    expected = r"^t\.npz: has no group 'u3'; correct the option 'groups' \(known: u1, u2, alone\)$"
+    with pytest.raises(DataError, match=expected):
         list(npz(tmp_path, arrays, groups=("u1", "u3")).rows())
 
 
@@ -251,7 +252,7 @@ def test_only_version_1_0_of_the_npy_format_is_read(tmp_path: Path):
     stream = io.BytesIO()
     np.lib.format.write_array(stream, X, version=(2, 0))
     source = zipped(tmp_path, {"a_x.npy": stream.getvalue(), "a_y.npy": npy((5,), "|i1", bytes(5))})
-    assert "not version 1.0 of the format" in only_fault(source)
+    assert "not version 1.0 of the .npy format" in only_fault(source)
 
 
 def test_array_saved_by_python_2_is_read_without_a_warning(tmp_path: Path):
@@ -344,7 +345,7 @@ def test_text_without_frames_has_no_rows(tmp_path: Path, content: str):
 
 
 def test_text_has_no_groups(tmp_path: Path):
-    with pytest.raises(DataError, match=r"^t\.csv: has no group 'u1', which the option 'groups' names \(known: none\)"):
+    with pytest.raises(DataError, match=r"^t\.csv: has no group 'u1'; correct the option 'groups' \(known: none\)"):
         list(text(tmp_path, "1 a\n", groups=("u1",)).rows())
 
 

@@ -296,7 +296,7 @@ def test_load_error_lists_ten_faults_and_the_total(tmp_path: Path):
     lines = str(caught.value).split("\n")
     assert [line.split(": ")[0] for line in lines[:10]] == [f"t.en:{number}" for number in range(1, 11)]
     assert lines[10] == "... and 2 more"
-    assert lines[11].startswith("12 of 13 rows are bad; correct them, or set `data.skip_bad = true`")
+    assert lines[11].startswith("bad rows: 12 of 13; correct them, or set `data.skip_bad = true`")
 
 
 def test_skip_bad_counts_a_pair_once_even_if_both_sides_are_bad(tmp_path: Path):

@@ -43,7 +43,7 @@ def test_label_unknown_from_training_is_an_error_or_left_out_with_skip_bad(split
     summary = next(text for text in report.messages if "to train on" in text)
     # the unknown label was added in a sixth row for words and texts, and in one of the five rows for series
     kept = 4 if split == "dev" and kind in ("frames", "series") else 5
-    assert f"{kept} to validate on ({int(split == 'dev')} bad" in summary
+    assert f"{kept} to validate on (left out: {int(split == 'dev')} on bad lines)" in summary
     assert run.evaluate()["left_out"] == int(split == "test")
 
 
@@ -61,13 +61,13 @@ MISFITS: dict[str, tuple[str, dict[str, Any], str]] = {
         "words",
         {"data": {"dev": {"kind": "pairs", "src": "a", "tgt": "b"}}},
         "data.dev: the task 'tagging' needs a label for each word or each frame, which the source 'pairs' does not "
-        "provide (known: columns, series)",
+        "provide; use one of columns, series",
     ),
     "columns for classification": (
         "texts",
         {"data": {"train": {"kind": "columns", "file": "train.txt"}}},
         "data.train: the task 'classification' needs one label for each text or series, which the source 'columns' "
-        "does not provide (known: pairs, tsv, jsonl, labeled, series",
+        "does not provide; use one of pairs, tsv, jsonl, labeled, series",
     ),
     "columns for translation": (
         "words",
@@ -82,17 +82,17 @@ MISFITS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a tied head without a decoder": (
         "words",
         {"model": {"head": "tied"}},
-        'model.head: "tied" shares the embedding table of a decoder',
+        'model.head: "tied" shares the embedding table of the decoder, but this task has no decoder',
     ),
     "token embedding of series": (
         "frames",
         {"model": {"encoder": {"embedding": "tokens"}}},
-        'model.encoder.embedding: "tokens" reads ids',
+        'model.encoder.embedding: "tokens" is for text, but the data has numeric series; use "series"',
     ),
     "series embedding of words": (
         "words",
         {"model": {"encoder": {"embedding": "series"}}},
-        'model.encoder.embedding: "series" reads frames of numbers',
+        'model.encoder.embedding: "series" is for numeric series, but the data is text; use "tokens"',
     ),
     "batches smaller than a sentence": (
         "words",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import saccade
-from saccade.tasks.labeling import runs
+from saccade.tasks.labeling import label_spans
 from saccade.tasks.windows import windows
 from training.labels.labeled_data import TAGGING
 
@@ -70,5 +70,5 @@ def test_labels_do_not_depend_on_the_other_sequences_of_a_batch(trained_run: Pat
 
 
 def test_consecutive_equal_labels_are_grouped():
-    assert [*runs(["5", "5", "7", "5"])] == [("5", 0, 2), ("7", 2, 3), ("5", 3, 4)]
-    assert [*runs([])] == []
+    assert [*label_spans(["5", "5", "7", "5"])] == [("5", 0, 2), ("7", 2, 3), ("5", 3, 4)]
+    assert [*label_spans([])] == []

@@ -61,5 +61,5 @@ def _error_message(listed: list[Fault], faults: int, rows: int) -> str:
     lines = [str(fault) for fault in listed]
     if faults > len(listed):
         lines.append(f"... and {faults - len(listed):,} more")
-    lines.append(f"{faults:,} of {rows:,} rows are bad; correct them, or set `data.skip_bad = true` to leave them out")
+    lines.append(f"bad rows: {faults:,} of {rows:,}; correct them, or set `data.skip_bad = true` to leave them out")
     return "\n".join(lines)

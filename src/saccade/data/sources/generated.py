@@ -62,7 +62,7 @@ class Dates:
             languages = f"{self.source} to {self.target}"
             raise DataError(
                 f"rows: split '{self.split}' of the dates from {languages} has at most {len(drawn):,} rows, "
-                f"but 'rows' is {self.count:,}; ask for fewer"
+                f"but 'rows' is {self.count:,}; lower it"
             )
         return drawn
 
@@ -203,7 +203,7 @@ class _Sequences(ABC):
         return " ".join(self.symbols[number] for number in numbers)
 
     def _too_many_rows(self, limit: str) -> DataError:
-        hint = "ask for fewer, or increase 'symbols' or 'longest'"
+        hint = "lower it, or raise 'symbols' or 'longest'"
         return DataError(f"rows: split '{self.split}' of '{self.name}' {limit}, but 'rows' is {self.count:,}; {hint}")
 
 

@@ -86,7 +86,7 @@ def read_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Header:
             warnings.simplefilter("ignore")  # numpy warns about arrays saved by Python 2, which are fine
             # later versions are for structured arrays, and their headers have no length limit
             if npy.read_magic(stream) != (1, 0):
-                raise ValueError("not version 1.0 of the format")
+                raise ValueError("not version 1.0 of the .npy format")
             shape, _, dtype = npy.read_array_header_1_0(stream)
             start = stream.tell()
     except Exception as error:  # numpy raises ValueError, TypeError, TokenError, …

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from saccade.data.links import check_range, parse
 from saccade.data.sources.rows import Fault, Pair, existing, read_lines
-from saccade.errors import DataError
+from saccade.errors import DataError, plural
 
 
 class Pairs:
@@ -82,6 +82,6 @@ def _with_links(pair: Pair, line: str, location: str) -> Pair | Fault:
 def _unpaired(longer: str, number: int, rest: Iterator[object], shorter: str) -> Fault:
     """The Fault of the surplus lines of the longer file, which is read to its end for the message."""
     total = number + sum(1 for _ in rest)
-    counts = f"{shorter} has {number - 1} lines but {longer} has {total}"
+    counts = f"{shorter} has {plural(number - 1, 'line')} but {longer} has {total:,}"
     reason = f"has no counterpart: {counts}; find the line from which the files are misaligned"
     return Fault(f"{longer}:{number}", reason, total - number + 1)

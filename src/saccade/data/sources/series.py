@@ -24,7 +24,7 @@ from saccade.data.sources.numbers import (
     read_header,
 )
 from saccade.data.sources.rows import Fault, Frames, Row, existing
-from saccade.errors import DataError
+from saccade.errors import DataError, plural
 
 _GROUPS_LISTED = 30
 _LAST_CODE_POINT = 0x10FFFF
@@ -123,11 +123,11 @@ def shared_groups(groups: Mapping[str, Iterable[str]]) -> list[str]:
 def _from_npz(path: Path, file: str, groups: Sequence[str]) -> Iterator[Frames | Fault]:
     with open_archive(path, file) as archive:
         arrays = members(archive, file)
-        names = list(dict.fromkeys(key[:-2] for key in arrays if _is_half(key)))
+        names = list(dict.fromkeys(key[:-2] for key in arrays if _is_series_array(key)))
         _check_groups(groups, [_group(name) for name in names], file)
         first_width = _first_width(archive, arrays)
         for key in arrays:
-            if not _is_half(key) and not groups:
+            if not _is_series_array(key) and not groups:
                 yield Fault(f"{file}:{key}", "is neither NAME_x nor NAME_y; rename or remove the array")
         for name in names:
             if groups and _group(name) not in groups:
@@ -138,7 +138,7 @@ def _from_npz(path: Path, file: str, groups: Sequence[str]) -> Iterator[Frames |
                 yield Fault(f"{file}:{name}", str(bad))
 
 
-def _is_half(key: str) -> bool:
+def _is_series_array(key: str) -> bool:
     return len(key) > 2 and key.endswith(("_x", "_y"))
 
 
@@ -151,15 +151,13 @@ def _check_groups(groups: Sequence[str], known: Sequence[str], file: str) -> Non
     for group in groups:
         if group not in known:
             listed = ", ".join(known[:_GROUPS_LISTED]) + (", ..." if len(known) > _GROUPS_LISTED else "")
-            raise DataError(
-                f"{file}: has no group '{group}', which the option 'groups' names (known: {listed or 'none'})"
-            )
+            raise DataError(f"{file}: has no group '{group}'; correct the option 'groups' (known: {listed or 'none'})")
 
 
 def _first_width(archive: zipfile.ZipFile, arrays: dict[str, zipfile.ZipInfo]) -> tuple[str, int]:
     """The first series of the file that has a valid width, and that width. All others must have the same."""
     for key, member in arrays.items():
-        if _is_half(key) and key.endswith("_x"):
+        if _is_series_array(key) and key.endswith("_x"):
             try:
                 shape = read_header(archive, member).shape
             except BadSeries:
@@ -173,10 +171,10 @@ def _npz_series(
     archive: zipfile.ZipFile, arrays: dict[str, zipfile.ZipInfo], name: str, file: str, first_width: tuple[str, int]
 ) -> Frames:
     x, y = f"{name}_x", f"{name}_y"
-    for one, other in ((x, y), (y, x)):
-        if one not in arrays:
-            raise BadSeries(f"has {other} but no {one}; save both, or remove the series")
-    header, labels = (checked_header(archive, arrays[half], f"{file}:{name}") for half in (x, y))
+    for missing, present in ((x, y), (y, x)):
+        if missing not in arrays:
+            raise BadSeries(f"has {present} but no {missing}; save both, or remove the series")
+    header, labels = (checked_header(archive, arrays[key], f"{file}:{name}") for key in (x, y))
     _check_frames(x, header, first_width)
     _check_labels(y, labels, x, header.shape[0])
     numbers = read_array(archive, arrays[x])
@@ -194,7 +192,7 @@ def _check_frames(x: str, header: Header, first_width: tuple[str, int]) -> None:
         hint = "x[:, None] adds the second axis" if len(shape) == 1 else "reshape it"
         raise BadSeries(f"{x} has shape {shape}, but must be [frames, values per frame]; {hint}")
     if not shape[0] or not shape[1]:
-        raise BadSeries(f"{x} has {shape[0]} frames of {shape[1]} values; remove the series")
+        raise BadSeries(f"{x} has {plural(shape[0], 'frame')} of {plural(shape[1], 'value')}; remove the series")
     name, width = first_width
     if shape[1] != width:
         raise BadSeries(
@@ -211,7 +209,8 @@ def _check_labels(y: str, header: Header, x: str, frames: int) -> None:
         raise BadSeries(f"{y} has shape {header.shape}, but must be [frames] or a single label; reshape it")
     if header.shape and header.shape[0] != frames:
         raise BadSeries(
-            f"{y} has {header.shape[0]} labels, but {x} has {frames} frames; save one label per frame, or a single one"
+            f"{y} has {plural(header.shape[0], 'label')}, but {x} has {plural(frames, 'frame')}; "
+            "save one label per frame, or a single one"
         )
 
 

@@ -51,9 +51,9 @@ class Unprojected(Part):
     ):
         super().__init__()
         if coverage and not cross:
-            raise BuildError("works only in cross-attention, but here there is no memory to cover", ("coverage",))
+            raise BuildError("is only for cross-attention; leave it out in self-attention", ("coverage",))
         if coverage_loss and not coverage:
-            raise BuildError("needs coverage = true", ("coverage_loss",))
+            raise BuildError("needs coverage = true; set it, or leave coverage_loss out", ("coverage_loss",))
         self.causal, self.width, self.coverage_loss = causal, dim, coverage_loss
         self.score: AttentionScore = build(score, "score", heads=1, width=dim)
         self.normalizer: Normalizer = build(normalizer, "normalizer")
