@@ -1,15 +1,19 @@
 """`saccade tag`, `saccade classify` and `saccade evaluate` on labeling runs."""
 
 import gzip
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+
+from saccade.cli import main
 
 TINY = """
 seed = 1
@@ -78,7 +82,7 @@ def write(folder: Path, kind: str) -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
-    """A function kind → run, for words, texts, frames or series. Each is trained at its first use, in a subprocess."""
+    """A function kind → run, for words, texts, frames or series. Each is trained at its first use, in this process."""
     runs: dict[str, Trained] = {}
 
     def train_once(kind: str) -> Trained:
@@ -91,10 +95,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained
             task = "tagging" if kind in ("words", "frames") else "classification"
             recipe = TINY.format(task=task, embedding="series" if numeric else "tokens", **values)
             (folder / "tiny.toml").write_text(recipe, "utf-8")
-            command = [sys.executable, "-m", "saccade", "train", "tiny.toml", "--run", "run"]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-            assert (done.returncode, done.stdout) == (0, ""), done.stderr
-            runs[kind] = Trained(folder / "run", done.stderr)
+            out, err = io.StringIO(), io.StringIO()
+            with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+                patch.chdir(folder)
+                command = ["train", "tiny.toml", "--run", "run"]
+                patch.setattr(sys, "argv", ["saccade", *command])
+                code = main(command)
+            assert (code, out.getvalue()) == (0, ""), err.getvalue()
+            runs[kind] = Trained(folder / "run", err.getvalue())
         return runs[kind]
 
     return train_once

@@ -11,12 +11,12 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -219,17 +219,24 @@ def start_child(job: Job, environment: dict[str, str]) -> int:
         os._exit(code)
 
 
-def rank_environments(job: Job) -> list[dict[str, str]]:
-    """The environment variables of each rank, as torchrun sets them; nothing for a job of a single process."""
-    count = job.get("ranks", 1)
-    common = job.get("environment", {})
+@contextmanager
+def rank_environments(job: Job) -> Iterator[list[dict[str, str]]]:
+    """The environment variables of each rank, as torchrun sets them, and its store; nothing for a single process."""
+    count, common = job.get("ranks", 1), job.get("environment", {})
     if count == 1:
-        return [common]
-    with socket.socket() as listener:
-        listener.bind(("localhost", 0))
-        port = listener.getsockname()[1]
-    common = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "MASTER_ADDR": "localhost"} | common
-    return [common | {"RANK": str(r), "LOCAL_RANK": str(r), "MASTER_PORT": str(port)} for r in range(count)]
+        yield [common]
+        return
+    from torch.distributed import TCPStore
+
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    common = common | {
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(store.port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store belongs to this process, not to rank 0
+    }
+    yield [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
 
 
 def serve_jobs() -> None:
@@ -239,8 +246,9 @@ def serve_jobs() -> None:
         importlib.import_module(name)
     for line in sys.stdin:
         job = json.loads(line)
-        pids = [start_child(job, environment) for environment in rank_environments(job)]
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        with rank_environments(job) as environments:
+            pids = [start_child(job, environment) for environment in environments]
+            codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
         print(next((code for code in codes if code), 0), flush=True)
 
 

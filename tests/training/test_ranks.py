@@ -56,7 +56,7 @@ def set_flags(assignments: list[str]) -> list[str]:
 
 
 def start_torchrun(recipe: Path, run: Path, *options: str, restarts: int = 0) -> subprocess.Popen[str]:
-    """Start two ranks by torchrun, as a user does. `--` is needed because torchrun would take `--run` for its own option."""
+    """Start two ranks by torchrun, as a user does. Without `--`, torchrun would take `--run` for its own option."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     saccade = ["-m", "--", "saccade", "train", str(recipe), "--run", str(run), *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "SACCADE_HEARTBEAT_TIMEOUT": "15"}

@@ -17,7 +17,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def recipe(kind: str, folder: Path) -> Recipe:
-    (folder / f"labels-{kind}").mkdir()
+    (folder / f"labels-{kind}").mkdir(exist_ok=True)  # pytest rebuilds session fixtures when their parameter changes
     return recipe_for(folder / f"labels-{kind}", kind)
 
 
