@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=10
 
 .PHONY: demo test quick lint clean
 
@@ -24,7 +24,7 @@ lint: $(VENV)/installed-test
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# torch goes first and alone: with it pinned and present, nothing later asks for another build of it
+# torch is installed first and alone: once the pinned CPU build is there, no later install asks for another one
 $(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt torch numpy
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[fast,serve]'

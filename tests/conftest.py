@@ -66,3 +66,14 @@ def unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+# Fixtures that start a browser, a server or training processes: the tests that use them are slow.
+SLOW_FIXTURES = {"browser", "server", "serve", "scripted", "drive", "reference", "two_ranks_run"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by `-m`
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if SLOW_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)

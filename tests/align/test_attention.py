@@ -283,6 +283,7 @@ class RecordingReporter(Silent):
         self.messages.append(text)
 
 
+@pytest.mark.slow
 def test_missing_links_are_computed_before_guided_training(tmp_path: Path) -> None:
     write_corpus(tmp_path, 200)
     recipe = guided(tmp_path, {"kind": "head", "weight": 2.0}, 60)

@@ -86,6 +86,7 @@ def test_each_line_is_translated_before_stdin_is_closed(run: Path, call: Call):
             process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "lines"), [(["translate", "RUN"], 1), (["config", "show", "demo"], 0)])
 def test_closed_stdout_ends_the_program_without_a_message(command: list[str], lines: int, run: Path, tmp_path: Path):
     source = tmp_path / "in"

@@ -54,7 +54,21 @@ VALUE_CHECKS: list[Check] = [
     check_double_precision,
 ]
 
-every_variant = pytest.mark.parametrize("variant", VARIANTS, ids=str)
+# The variants of `make quick`: one for each kind of encoder, decoder, attention and decoder state.
+QUICK = {
+    "default",
+    "encoder=recurrent",
+    "decoder=recurrent",
+    "coverage",
+    "hard-additive",
+    "no-attention-every-step",
+    "recurrent-lstm-after-True",
+    "mixture-0",
+}
+every_variant = pytest.mark.parametrize(
+    "variant",
+    [pytest.param(v, marks=() if str(v) in QUICK else pytest.mark.slow, id=str(v)) for v in VARIANTS],
+)
 
 
 def each(checks: list[Check]) -> pytest.MarkDecorator:

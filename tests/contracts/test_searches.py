@@ -11,11 +11,15 @@ from contracts.variants import Variant, named
 from saccade.decode.search import SEARCHES
 
 LABELS = ["default", "recurrent-lstm-after-True", "coverage", "hard-additive", "no-attention-every-step"]
+QUICK = {"default", "recurrent-lstm-after-True"}
 
 
 @every(SEARCHES)
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("variant", [named(label) for label in LABELS], ids=str)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(named(label), marks=() if label in QUICK else pytest.mark.slow, id=label) for label in LABELS],
+)
 def test_search_satisfies_constraints_and_scores_like_a_forced_pass(tree: Any, seed: int, variant: Variant) -> None:
     model = perturbed(variant.fresh(seed), seed)
     check_search(lambda: build_choice(SEARCHES, tree), model)

@@ -78,6 +78,7 @@ def log_probs(steps: Any, model: Model, keep: Tensor | None, beam: int, sentence
     return torch.cat(results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUSED_MODELS)
 @pytest.mark.parametrize("keep", [None, SHORT], ids=["whole", "padded"])
 @pytest.mark.parametrize("beam", [1, 4])
@@ -103,6 +104,7 @@ def test_fused_encoder_equals_the_modules(name: str, keep: Tensor | None) -> Non
     torch.testing.assert_close(fused.summary, modules.summary, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FUSED_MODELS)
 @pytest.mark.parametrize("beam", [1, 4])
 @torch.inference_mode()
@@ -202,6 +204,7 @@ def test_first_step_equals_the_modules_for_a_long_source() -> None:
         torch.testing.assert_close(other, modules, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_long_outputs_equal_the_modules() -> None:
     model = model_of({})

@@ -53,6 +53,7 @@ def ranked(outputs: list[tuple[tuple[int, ...], float]], penalty: float) -> list
 # ── beam ──────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_beam_wide_enough_for_all_outputs_equals_brute_force(seed: int) -> None:
     model, longest = tiny_model(seed), [4, 3, 2, 4]
@@ -69,6 +70,7 @@ def test_beam_wide_enough_for_all_outputs_equals_brute_force(seed: int) -> None:
                 assert math.isclose(hypothesis.score, scores[hypothesis.tokens], abs_tol=1e-4)
 
 
+@pytest.mark.slow
 def test_wide_beam_returns_the_best_of_longer_outputs() -> None:
     model = tiny_model(5, 1.5)
     outputs = all_outputs(model, SOURCES[0], 5)
@@ -109,6 +111,7 @@ def textbook_beam(model: Model, source: Sequence[int], longest: int, size: int, 
     return [tokens for _, tokens in sorted(((p / len(t) ** penalty, t) for p, t in finished), reverse=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_beam_search_equals_the_textbook_algorithm(size: int) -> None:
@@ -183,6 +186,7 @@ def counted(created: list[int]) -> Any:
     return hypothesis
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
 def test_early_stop_does_not_change_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_early_stop(monkeypatch, loops._is_finished) > 10, (
@@ -370,6 +374,7 @@ def frequencies(search: Sample, log_probs: torch.Tensor, draws: int = 20_000, st
 LOG_PROBS = torch.tensor([0.02, 0.4, 0.05, 0.3, 0.15, 0.08]).log()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -414,6 +419,7 @@ def sampling_probability(model: Model, source: Sequence[int], tokens: Sequence[i
     return float(chosen.prod())
 
 
+@pytest.mark.slow
 def test_output_frequencies_equal_probabilities() -> None:
     model, draws, longest = tiny_model(6), 4000, 3
     outputs = all_outputs(model, [5], longest)

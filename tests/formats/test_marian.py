@@ -63,6 +63,7 @@ def exported(run: Run, folder: Path) -> tuple[Any, Any]:
 # ── export ──
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_exported_model_generates_the_same_tokens_in_transformers(name: str, tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", **MODELS[name])

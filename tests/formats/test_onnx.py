@@ -87,7 +87,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "at-start": {"encoder": recurrent(), "decoder": recurrent(cross="at_start")},
 }
-QUICK = {"pre-norm", "lstm-dot-after-fed", "at-start"}
+QUICK = {"pre-norm"}
 
 
 def trained(tree: dict[str, Any], path: Path, seed: int = 1) -> Run:
@@ -180,6 +180,7 @@ def sources(rows: int, length: int, seed: int) -> Padded:
     return Padded(torch.randint(4, 13, (rows, length)).masked_fill(~keep, 0), None if bool(keep.all()) else keep)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "length", "beam"), [(1, 1, 1), (1, 7, 4), (4, 6, 1), (5, 9, 3)])
 def test_beam_search_steps_have_the_log_probs_of_torch(case: Case, rows: int, length: int, beam: int) -> None:
     model = case.run.model

@@ -17,9 +17,8 @@ MODEL = {
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("attempt", [1, 2])
 @pytest.mark.parametrize("task", ["copy", "reverse", "sort"])
-def test_transformer_solves_unseen_rows(task: str, attempt: int, tmp_path: Path) -> None:
+def test_transformer_solves_unseen_rows(task: str, tmp_path: Path) -> None:
     seed = new_seed()
     fraction = accuracy(recipe(task, seed, MODEL, longest=6, updates=500), tmp_path / "run")
     assert fraction >= 0.99, f"{task} with seed {seed}: {fraction:.1%} are correct"

@@ -167,6 +167,7 @@ DECODERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DECODERS)
 def test_gradients_of_two_steps_of_a_decoder(kind: str) -> None:
     """With respect to all its weights, the encoder's states (some are padding) and the summary."""

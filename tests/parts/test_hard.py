@@ -258,6 +258,7 @@ def test_reward_scales_the_policy_gradient(name: str) -> None:
     torch.testing.assert_close(partial, zero + 0.3 * (full - zero))
 
 
+@pytest.mark.slow
 @every_model
 def test_learned_baseline_reduces_the_variance_of_the_estimator(name: str) -> None:
     model, batch = tiny(name), one_row(name)

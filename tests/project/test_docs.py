@@ -42,6 +42,7 @@ def runner(folder: Path) -> Iterator[ForkingRunner]:
         yield runner
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: page.stem)
 def test_python_on_the_page_runs(page: Path, runner: ForkingRunner) -> None:
     code, output = runner.run(f"page_{page.stem}", "\n".join(blocks(page, "python")))

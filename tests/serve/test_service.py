@@ -203,6 +203,7 @@ def test_cancelled_request_leaves_the_queue_and_its_search_is_cancelled() -> Non
     run(test)
 
 
+@pytest.mark.slow
 def test_search_continues_while_one_request_of_its_batch_waits() -> None:
     async def test() -> None:
         model, blocking = UppercaseModel(), BlockingFault()

@@ -115,6 +115,7 @@ def startup_error(*arguments: object) -> tuple[int, str]:
     return done.returncode, message
 
 
+@pytest.mark.slow
 def test_port_in_use_is_an_error(run: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, message = startup_error(run, "--port", taken.getsockname()[1])
@@ -122,6 +123,7 @@ def test_port_in_use_is_an_error(run: Path) -> None:
     assert "--port" in message
 
 
+@pytest.mark.slow
 def test_unknown_host_is_an_error(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SACCADE_API_KEY", "key")
     code, message = startup_error(run, "--host", "no.such.host.invalid", "--port", "0")
@@ -154,12 +156,14 @@ def test_empty_or_missing_key_file_is_an_error(run: Path, tmp_path: Path) -> Non
         assert str(file) in message
 
 
+@pytest.mark.slow
 def test_two_runs_with_one_name_are_an_error(run: Path) -> None:
     code, message = startup_error(run, run, "--port", "0")
     assert code in (1, 2)
     assert run.name in message
 
 
+@pytest.mark.slow
 def test_damaged_run_is_an_error(run: Path, tmp_path: Path) -> None:
     """The weights do not match the manifest."""
     import shutil

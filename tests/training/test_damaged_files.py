@@ -36,6 +36,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", CHECKPOINT_FILES)
 def test_damaged_checkpoint_is_set_aside_and_the_previous_one_is_used_if_a_file_has(

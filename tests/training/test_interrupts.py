@@ -75,6 +75,7 @@ def test_signal_during_the_average_does_not_interrupt(
     assert contents(run) == contents(reference)
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_exits_143(folder: Path, job: Callable[..., Job]):
     run = folder / "term"
     training = job(run, ["train.updates=1000000"])

@@ -31,6 +31,7 @@ def test_lock_file_of_an_ended_process_is_ignored(run: Path, recipe: Recipe, fin
     assert (run / "lock").read_text("utf-8") == f"{os.getpid()}\n"
 
 
+@pytest.mark.slow
 def test_second_process_is_refused_until_the_first_one_ends(
     tmp_path: Path, recipe_file: Path, recipe_with: Callable[..., Recipe]
 ):

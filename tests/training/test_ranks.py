@@ -354,6 +354,7 @@ def exited(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return event
 
 
+@pytest.mark.slow
 def test_heartbeat_exits_only_if_a_rank_stops_sending(exited: threading.Event, capsys: pytest.CaptureFixture[str]):
     store = TCPStore("localhost", 0, is_master=True)
     with Heartbeat(store, "name", 0, 3), Heartbeat(store, "name", 1, 3):

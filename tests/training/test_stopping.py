@@ -85,6 +85,7 @@ def test_training_stops_at_its_first_stop_reason(
     assert report.validations[-1] == stop  # the last checkpoint was validated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("best_by", "scores", "keep", "kept", "best"),
     [

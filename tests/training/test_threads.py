@@ -61,6 +61,7 @@ def loss_and_gradients(strategy: Any, batch: Batch) -> tuple[Any, dict[str, Tens
     return loss, {name: p.grad.clone() for name, p in strategy.model.named_parameters() if p.grad is not None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tree", [STACKED, RECURRENT], ids=["stacked", "recurrent"])
 @pytest.mark.parametrize("count", [2, 3])
 def test_shards_sum_to_the_gradients_of_the_whole_batch(tree: dict[str, Any], count: int) -> None:
@@ -85,6 +86,7 @@ def test_gradients_accumulate_over_batches() -> None:
         torch.testing.assert_close(p.grad, 2 * single[name])
 
 
+@pytest.mark.slow
 def test_gradients_depend_only_on_the_random_seed() -> None:
     replicas, batch = ThreadedReplicas(model_of(STACKED | DROPOUT), Translation(), 2, DIM), batch_of()
 
@@ -174,6 +176,7 @@ def test_unused_parameter_has_no_gradient() -> None:
     assert gradients
 
 
+@pytest.mark.slow
 def test_error_in_one_thread_does_not_block_the_others() -> None:
     working = threading.Event()
 
@@ -195,6 +198,7 @@ def test_error_in_one_thread_does_not_block_the_others() -> None:
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["torch", "oneDNN"])
 def test_resume_on_two_threads_is_bit_exact(
     recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accumulation: str, library: str

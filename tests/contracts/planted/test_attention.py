@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -36,6 +37,7 @@ from saccade.parts.mixers import attend
 from saccade.parts.normalizers import masked_scores
 from saccade.places import Places, attention_mask
 
+pytestmark = pytest.mark.slow
 LAST, STEP, KEYS, NOTE, RECORD = Places.last, Stacked.step, MultiHead._keys_and_values, Part.note, Notes.record
 
 

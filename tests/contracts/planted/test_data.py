@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from contracts.checks.batches import (
     check_batch_content,
@@ -20,6 +21,7 @@ from saccade.data import batches
 from saccade.data.batches import Corpus, SamplerState
 from saccade.data.tokenizers import SPECIAL, Symbols, WordVocabulary
 
+pytestmark = pytest.mark.slow
 DUMP, BATCH = Symbols.dump, Corpus.batch
 EPOCH_BATCHES, UPDATES, BY_LENGTH = batches.epoch_batches, batches.updates, batches.by_length
 

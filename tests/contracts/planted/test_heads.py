@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -17,6 +18,7 @@ from saccade.parts import LinearHead, TiedHead, TokenEmbedding, heads
 from saccade.parts.heads import ChunkedCrossEntropy
 from saccade.tasks import losses
 
+pytestmark = pytest.mark.slow
 CROSS_ENTROPY, SYMMETRIC_KL = heads.cross_entropy, heads._symmetric_kl
 TEACHER_FORCED_HIDDEN = losses.teacher_forced_hidden
 

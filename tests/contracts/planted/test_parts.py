@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -26,6 +27,7 @@ from saccade.optim.schedules import InverseRoot
 from saccade.parts import Dropout, LayerNorm, Learned, Sinusoidal, TokenEmbedding
 from saccade.places import Places
 
+pytestmark = pytest.mark.slow
 STEP, EMBED, PLACES_OF = Stacked.step, Sinusoidal.embed, Places.of
 IDS = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
 

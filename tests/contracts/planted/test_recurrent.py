@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 
 from contracts.checks import decoding
@@ -38,6 +39,7 @@ from saccade.parts import (
 from saccade.places import Places, select
 from saccade.tasks import losses
 
+pytestmark = pytest.mark.slow
 WHOLE, INITIAL_STATE, CELL_STEP = RecurrentNet.whole, RecurrentNet.initial_state, RecurrentNet.step
 DECODER_STEPS, GATES, DEEP = RecurrentDecoder._step_by_step, RecurrentDecoder._gates, Deep.forward
 COVERAGE_STEPS, COVERAGE_SCORES, JOIN = Unprojected._step_by_step, Unprojected._attend_with_coverage, Additive.join

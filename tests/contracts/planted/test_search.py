@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from contracts.checks import decoding
 from contracts.checks.common import perturbed
 from contracts.checks.decoding import check_select
@@ -14,6 +16,7 @@ from saccade.decode.constraints import Constraints
 from saccade.decode.search import SEARCHES
 from saccade.places import PerSentence, Places, select
 
+pytestmark = pytest.mark.slow
 APPLY = Constraints.apply
 
 

@@ -16,6 +16,7 @@ from contracts.variants import DEFAULT
 from saccade.parts import LayerNorm
 from saccade.runs import weights
 
+pytestmark = pytest.mark.slow
 NAMED_TENSORS = weights.named_tensors
 
 

@@ -44,6 +44,7 @@ def test_full_dates_are_translated_correctly():
         assert german == format_date(day, "full", locale="de")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("source", "target"), LANGUAGES)
 def test_date_splits_are_disjoint_and_sources_are_unique(source: str, target: str):
     by_split = {split: texts(Dates(from_=source, to=target, rows=3000, split=split)) for split in SPLITS}
@@ -51,6 +52,7 @@ def test_date_splits_are_disjoint_and_sources_are_unique(source: str, target: st
     assert len({text for text, _ in every}) == len(every) == 9000
 
 
+@pytest.mark.slow
 def test_date_splits_are_disjoint_with_different_seeds():
     train = set(texts(Dates(rows=9_000, seed=1)))
     assert not train & set(texts(Dates(rows=5_000, split="test", seed=2)))
@@ -92,12 +94,14 @@ def test_unknown_locale_error_names_the_option_and_similar_locales(name: str, si
         Dates(from_=name)
 
 
+@pytest.mark.slow
 def test_region_of_a_locale_may_follow_a_hyphen_or_an_underscore():
     british = texts(Dates(from_="en-GB", to="pt_BR", rows=20))
     assert british == texts(Dates(from_="en_GB", to="pt-BR", rows=20))
     assert british != texts(Dates(from_="en", to="pt_BR", rows=20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [Copy, Reverse, Sort, Dates])
 def test_rows_are_a_function_of_the_options(source: type):
     assert digest(source(rows=300)) == digest(source(rows=300))
@@ -106,6 +110,7 @@ def test_rows_are_a_function_of_the_options(source: type):
     assert source().files() == {}
 
 
+@pytest.mark.slow
 def test_rows_do_not_depend_on_the_python_hash_seed():
     code = (
         "from saccade.data.sources.generated import Dates, Sort\n"

@@ -16,6 +16,7 @@ from training.helpers import Contents, train_run
 from training.labels.labeled_data import recipe_for
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("until", [3, 7, 11])
 def test_resume_is_bit_exact_after_a_crash(
     until: int,
