@@ -197,12 +197,16 @@ def write_corpus(folder: Path, rows: int) -> None:
     (folder / "fr").write_text("".join(" ".join(french[i] for i in row.flip(0)) + "\n" for row in chosen), "utf-8")
     lines = (" ".join(f"{len(row) - 1 - t}-{t}" for t in range(len(row))) for row in chosen)
     (folder / "links").write_text("".join(line + "\n" for line in lines), "utf-8")
+    for side in ("en", "fr"):
+        first_rows = (folder / side).read_text("utf-8").splitlines(keepends=True)[:20]
+        (folder / f"dev.{side}").write_text("".join(first_rows), "utf-8")
 
 
 def guided(folder: Path, guide: Any, updates: int) -> dict[str, Any]:
     text = {"kind": "pairs", "src": "en", "tgt": "fr"}
+    dev = {"kind": "pairs", "src": "dev.en", "tgt": "dev.fr"}
     return {
-        "data": {"folder": str(folder), "train": text | {"links": "links"}, "dev": text, "tokenizer": "characters"},
+        "data": {"folder": str(folder), "train": text | {"links": "links"}, "dev": dev, "tokenizer": "characters"},
         "task": {"kind": "translation", "guide": guide},
         "model": {"dim": 32} | MODELS["transformer"] | {"dropout": {"residual": 0.0, "embedding": 0.0}},
         "train": {

@@ -86,9 +86,9 @@ def test_values_that_are_not_finite_are_an_error(use_shortlist: bool, bad: float
         tensor.view(-1)[5] = bad
         head = SingleOutputHead(weight, torch.zeros(TOKENS))
         head._use_shortlist = use_shortlist
-        with pytest.raises(RunError, match="not finite"), np.errstate(all="ignore"):
+        with pytest.raises(RunError, match="output is NaN or infinite"), np.errstate(all="ignore"):
             head.argmax(hidden.numpy())
-        with pytest.raises(RunError, match="not finite"):
+        with pytest.raises(RunError, match="output is NaN or infinite"):
             head.log_probs(hidden.numpy())
         tensor.copy_(original)
 

@@ -167,7 +167,7 @@ def test_output_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     with torch.no_grad():
         run.model.decoder.final_norm.weight.fill_(math.nan)
-    with pytest.raises(RunError, match="not finite"):
+    with pytest.raises(RunError, match="output is NaN or infinite"):
         outputs_of(engine(run, tmp_path / "folder"), search(run))
 
 
@@ -194,7 +194,7 @@ OBSTACLES: dict[str, dict[str, Any]] = {
     "model.decoder.block.cross.heads: CTranslate2 has one number of heads": {
         "model": {"decoder": {"block": {"cross": {"heads": 4}}}}
     },
-    "model.encoder.block.self.key_width: CTranslate2 always has dim / heads": {
+    "model.encoder.block.self.key_width: CTranslate2 always uses model.dim / heads": {
         "model": {"encoder": {"block": {"self": {"key_width": 5, "value_width": 8}}}}
     },
     "model.decoder.block.norm.eps: CTranslate2 has one eps": {"model": {"decoder": {"block": {"norm": {"eps": 1e-3}}}}},
