@@ -1,5 +1,8 @@
 """The errors that a user can cause. Their text is the whole message: where, what is wrong, and what to do."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 def plural(count: int, noun: str) -> str:
     """The count and its noun, for messages: "1 line", "1,200 lines"."""
@@ -20,6 +23,16 @@ class DataError(SaccadeError):
 
 class RunError(SaccadeError):
     """A run folder cannot be used as requested."""
+
+
+@contextmanager
+def remedy(advice: str) -> Iterator[None]:
+    """Append what to do to the text of a RunError that is raised inside the `with` block: the code that finds a damaged
+    file does not know what the file is for."""
+    try:
+        yield
+    except RunError as error:
+        raise RunError(f"{error}; {advice}") from None
 
 
 NON_FINITE_OUTPUT = (

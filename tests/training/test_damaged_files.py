@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from saccade.api import load
 from saccade.cli import main
 from saccade.errors import RunError
 from saccade.recipe import Recipe
@@ -130,8 +131,24 @@ def test_error_names_the_tokenizer_if_a_file_has(
 @pytest.mark.parametrize("damage", ["a truncated end", "only zeros", "no content"])
 def test_error_names_the_run_if_its_config_or_checksums_have(damage: str, name: str, run: Path, recipe: Recipe):
     DAMAGES[damage](run / name)
-    with pytest.raises(RunError, match=re.escape(str(run))):
+    with pytest.raises(RunError, match=rf"{re.escape(str(run))}[\s\S]*; restore the file from a copy of the run"):
         train(recipe, run, Recorder())
+
+
+def test_error_of_a_damaged_checkpoint_names_the_others(run: Path):
+    flip_bit(checkpoint(run, 18) / "weights.safetensors")
+    with pytest.raises(RunError, match=r"checksum mismatch.*--checkpoint: step-0000006, step-0000012$"):
+        _ = load(run, "step-18").model
+    for step in (6, 12):
+        shutil.rmtree(checkpoint(run, step))
+    with pytest.raises(RunError, match=r"checksum mismatch.*no other checkpoint: restore the file from a copy"):
+        _ = load(run, "step-18").model
+
+
+def test_file_that_cannot_be_read_is_not_called_damaged(tmp_path: Path):
+    (tmp_path / "manifest.json").mkdir()
+    with pytest.raises(RunError, match=r"manifest\.json: cannot be read: Is a directory"):
+        files.verify(tmp_path)
 
 
 def test_deleted_metrics_are_not_padded_with_zeros(run: Path, recipe: Recipe):

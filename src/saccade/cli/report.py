@@ -81,12 +81,12 @@ def draw_report(path: Path, output: Path | None = None, checkpoint: str = "auto"
 def _manifest(run: "Run") -> dict[str, Any]:
     """The checkpoint's manifest. An average takes missing entries, such as threads, from the latest checkpoint."""
     from saccade.errors import RunError
-    from saccade.runs.files import verify
 
-    manifest, latest = verify(run.checkpoint), run.folder.checkpoints.marked("latest")
+    checkpoints = run.folder.checkpoints
+    manifest, latest = checkpoints.verify(run.checkpoint), checkpoints.marked("latest")
     if type(manifest.get("step")) is not int:
         raise RunError(f"{run.checkpoint / 'manifest.json'}: is damaged: it has no step")
-    return verify(latest) | manifest if "averaged" in manifest and latest else manifest
+    return checkpoints.verify(latest) | manifest if "averaged" in manifest and latest else manifest
 
 
 def _parameters(folder: "RunFolder", recipe: "Recipe", codecs: Any) -> int:

@@ -14,7 +14,7 @@ import saccade
 from saccade.config import Config, Natural, build, plain, python_layer, resolve
 from saccade.data.tokenizers import Tokenizer, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
-from saccade.errors import ConfigError, RunError
+from saccade.errors import ConfigError, RunError, remedy
 from saccade.runs.checkpoints import FORMAT, WEIGHTS
 from saccade.runs.files import FileWriter, read_json, sha256, to_json, verify, write_error, write_folder
 
@@ -104,7 +104,8 @@ def manifest_facts(run: ExportableRun, kind: str) -> dict[str, Any]:
 
 def read_exported(folder: Path) -> ExportedModel:
     """Verify and read an exported folder."""
-    manifest = verify(folder)
+    with remedy("run `saccade export` again"):
+        manifest = verify(folder)
     if EXPORT_CONFIG_FILE not in manifest["files"] or manifest.get("format") != FORMAT:
         raise RunError(f"{folder}: was not written by this version of Saccade; run `saccade export` again")
     try:
@@ -112,7 +113,7 @@ def read_exported(folder: Path) -> ExportedModel:
             ExportConfig, [python_layer(read_json(folder / EXPORT_CONFIG_FILE), EXPORT_CONFIG_FILE)]
         ).config
     except (ConfigError, ValueError, TypeError) as error:
-        raise RunError(f"{folder / EXPORT_CONFIG_FILE}: is damaged: {error}") from None
+        raise RunError(f"{folder / EXPORT_CONFIG_FILE}: is damaged: {error}; run `saccade export` again") from None
     kind = build(config.tokenizer, "tokenizer")
     names = [JOINT_TOKENIZER] if config.joint else [SOURCE_TOKENIZER, TARGET_TOKENIZER]
     for name in names:

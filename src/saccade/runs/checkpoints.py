@@ -4,8 +4,9 @@ import torch."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from saccade.errors import RunError
+from saccade.errors import RunError, remedy
 from saccade.runs.files import discard, verify, write_bytes
 
 FORMAT = 2
@@ -36,6 +37,18 @@ class Checkpoints:
                 return self.at(step), messages
             messages.append(message)
         return None, messages
+
+    def verify(self, path: Path) -> dict[str, Any]:
+        """Verify a checkpoint and return its manifest. An error names the other checkpoints."""
+        with remedy(self.instead_of(path)):
+            return verify(path)
+
+    def instead_of(self, path: Path) -> str:
+        """What to do if a checkpoint is damaged."""
+        others = [p.name for p in (self.folder / "average", *map(self.at, self.steps())) if p != path and p.is_dir()]
+        if not others:
+            return "the run has no other checkpoint: restore the file from a copy, or train again"
+        return f"restore the file from a copy, or use another checkpoint with --checkpoint: {', '.join(others)}"
 
     def set_aside_if_damaged(self, step: int) -> str:
         """Verify a checkpoint. If it is damaged, rename it to `damaged-step-…` and return a message; otherwise ""."""

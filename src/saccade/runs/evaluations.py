@@ -13,8 +13,8 @@ from saccade.data.sources import NoSource
 from saccade.errors import DataError
 from saccade.recipe import Recipe, part_of, sources_of
 from saccade.runs.checkpoints import WEIGHTS
-from saccade.runs.files import read_json, write_bytes
-from saccade.runs.folder import DATA, RunFolder, load_split
+from saccade.runs.files import write_bytes
+from saccade.runs.folder import RunFolder, load_split
 from saccade.tasks.evaluation import Evaluation
 from saccade.tasks.task import check_rows
 
@@ -49,7 +49,7 @@ class _StoredEvaluation:
 def evaluation_key(run: RunFolder, recipe: Recipe, manifest: Mapping[str, Any]) -> str:
     """A checksum of everything an evaluation depends on: the weights, the data files and the decode settings."""
     split = evaluation_split(recipe)
-    files = read_json(run.path / DATA).get("sha256", {})
+    files = run.data_checksums()
     inputs = {
         "weights": manifest["files"].get(WEIGHTS),
         "files": {name: value for name, value in files.items() if name.startswith(f"data.{split}.")},

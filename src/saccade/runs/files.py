@@ -42,8 +42,14 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
         raise RunError(f"{path}: is missing") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    except ValueError as error:
         raise RunError(f"{path}: is damaged: {error}") from None
+
+
+def _unreadable(path: Path, error: OSError) -> RunError:
+    return RunError(f"{path}: cannot be read: {error.strerror or error}")
 
 
 def to_json(value: Any) -> bytes:
@@ -112,8 +118,12 @@ def verify(folder: Path) -> dict[str, Any]:
             raise RunError(f"{path}: is missing")
         if not isinstance(expected, dict) or path.stat().st_size != expected.get("bytes"):
             raise RunError(f"{path}: is damaged: its size, {path.stat().st_size} bytes, is not that of the manifest")
-        if sha256(path) != expected.get("sha256"):
-            raise RunError(f"{path}: checksum mismatch; the file was changed or damaged")
+        try:
+            checksum = sha256(path)
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        if checksum != expected.get("sha256"):
+            raise RunError(f"{path}: checksum mismatch: the file was changed or damaged")
     return manifest
 
 

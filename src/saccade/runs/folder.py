@@ -15,7 +15,7 @@ from saccade.align.attention import AlignmentSettings
 from saccade.config import Choice, build, leaves, plain, python_layer, resolve, to_toml, wiring
 from saccade.data.codecs import Codecs, Scaling
 from saccade.data.sources import Row, Source, load
-from saccade.errors import ConfigError, DataError, RunError
+from saccade.errors import ConfigError, DataError, RunError, remedy
 from saccade.models.assemble import Model, assemble
 from saccade.recipe import Recipe
 from saccade.runs.checkpoints import FORMAT, Checkpoints
@@ -30,6 +30,7 @@ ALIGNMENT, CONFIG, DATA, METRICS, TIMING, LOCK, TOKENIZER = (
     "lock",
     "tokenizer",
 )
+RESTORE = "restore the file from a copy of the run, or train again"
 # Settings that an existing run may change on request, because the weights trained so far keep their meaning.
 CHANGEABLE_KEYS = {
     "data.folder",
@@ -73,7 +74,9 @@ class RunFolder:
         except FileNotFoundError:
             raise RunError(f"{self.path}: is not a run: it has no {CONFIG}") from None
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise RunError(f"{self.path / CONFIG}: is damaged: {error}") from None
+            raise RunError(f"{self.path / CONFIG}: is damaged: {error}; {RESTORE}") from None
+        if not tree:
+            raise RunError(f"{self.path / CONFIG}: is damaged: it is empty; {RESTORE}")
         try:
             return resolve(Recipe, [python_layer(tree, CONFIG)]).config
         except ConfigError as error:
@@ -94,12 +97,13 @@ class RunFolder:
         folder = self.path / TOKENIZER
         if not folder.is_dir():
             return None
-        files = {name: (folder / name).read_bytes() for name in verify(folder)["files"]}
         kind = build(config.data.tokenizer, "data.tokenizer")
-        try:
-            return config.built_task.read(files, kind, config.data.joint)
-        except RunError as error:
-            raise RunError(f"{folder}: {error}") from None
+        with remedy(RESTORE):
+            files = {name: (folder / name).read_bytes() for name in verify(folder)["files"]}
+            try:
+                return config.built_task.read(files, kind, config.data.joint)
+            except RunError as error:
+                raise RunError(f"{folder}: {error}") from None
 
     def model(self, config: Recipe, codecs: Codecs[Any, Any]) -> Model:
         """The model with its initial weights, which depend only on the config (with its seed) and the codecs' sizes."""
@@ -159,9 +163,18 @@ class RunFolder:
         write_bytes(self.path / DATA, to_json({"format": FORMAT, "sha256": checksums}))
         write_bytes(self.path / CONFIG, to_toml(config).encode())
 
+    def data_checksums(self) -> dict[str, str]:
+        """Option name, such as data.train.src → SHA-256 of the file that the run was trained with."""
+        with remedy(RESTORE):
+            tree = read_json(self.path / DATA)
+            stored = tree.get("sha256") if isinstance(tree, dict) else None
+            if not isinstance(stored, dict):
+                raise RunError(f"{self.path / DATA}: is damaged: it lists no checksums")
+        return {str(key): str(checksum) for key, checksum in stored.items()}
+
     def check_same_data(self, splits: dict[str, Source]) -> None:
         """Refuse data files whose checksums differ from those the run was trained with."""
-        stored = read_json(self.path / DATA).get("sha256", {})
+        stored = self.data_checksums()
         for key, checksum in checksums(splits).items():
             if stored.get(key) != checksum:
                 translates = self.config().built_task.has_decoder
@@ -174,24 +187,29 @@ class RunFolder:
         """Refuse a config or data files other than those the run was trained with, and list all differences."""
         old, new = _values(self.config()), _values(config)
         differing = {key for key in {*old, *new} if old.get(key) != new.get(key)}
-        stored = read_json(self.path / DATA).get("sha256", {})
+        stored = self.data_checksums()
         if differing <= {"data.folder"} and stored == checksums:
             return  # the same files in another folder
         changeable = CHANGEABLE_KEYS - set(_scheduled(config))
         refused = sorted(differing - changeable if allow_change else differing)
+        files = [key for key in sorted({*stored, *checksums}) if stored.get(key) != checksums.get(key)]
         lines = [f"  {key}: {_show(old, key)} → {_show(new, key)}" for key in refused]
-        lines += [
-            f"  {key}: the file has changed"
-            for key in sorted({*stored, *checksums})
-            if stored.get(key) != checksums.get(key)
-        ]
+        lines += [f"  {key}: the file has changed" for key in files]
         if not lines:
             return
-        hint = f"\nwith --allow-change, these may change: {', '.join(sorted(changeable))}" if not allow_change else ""
+        allow = (
+            ""
+            if files or allow_change or differing - changeable
+            else "continue with the new ones with --allow-change, "
+        )
         raise RunError(
-            f"{self.path}: was trained with another config or other data:\n"
-            + "\n".join(lines)
-            + f"{hint}\nrestore the old values, or train a new run with --run DIR"
+            "\n".join(
+                [
+                    f"{self.path}: was trained with another config or other data:",
+                    *lines,
+                    f"restore the old values, {allow}or train a new run with --run DIR",
+                ]
+            )
         )
 
 

@@ -11,9 +11,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import saccade
-from saccade.errors import RunError
-from saccade.runs.checkpoints import FORMAT, WEIGHTS
-from saccade.runs.files import FileWriter, read_json, to_json, verify, write_folder
+from saccade.errors import RunError, remedy
+from saccade.runs.checkpoints import FORMAT, WEIGHTS, Checkpoints
+from saccade.runs.files import FileWriter, read_json, to_json, write_folder
 
 TRAINING, STATE = "training.safetensors", "state.json"
 METADATA_BYTES = 1 << 20  # an upper bound for the JSON files and the headers
@@ -69,28 +69,32 @@ def _dump(state: Mapping[str, Any], path: Path) -> None:
 def load_weights(model: nn.Module, folder: Path) -> dict[str, Any]:
     """Verify a checkpoint, copy its weights into the model and return its manifest. A shared tensor may be stored under
     any of its names."""
-    manifest = verify(folder)
+    checkpoints = Checkpoints(folder.parent)
+    manifest = checkpoints.verify(folder)
     if manifest.get("format") != FORMAT:
         raise RunError(
             f"{folder}: has format {manifest.get('format')}, but this version of Saccade reads format {FORMAT}; "
             "use the version that wrote it, or train again"
         )
-    stored = _load(folder, WEIGHTS, manifest)
+    with remedy(checkpoints.instead_of(folder)):
+        _copy(_load(folder, WEIGHTS, manifest), model, folder / WEIGHTS)
+    return manifest
+
+
+def _copy(stored: dict[str, Tensor], model: nn.Module, path: Path) -> None:
+    """Copy tensors, read from `path`, into the model. Names and shapes must be those of the model."""
     tensors, aliases = named_tensors(model)
     for name, tensor in tensors.items():
         names = [name, *(alias for alias, first in aliases.items() if first == name)]
         value = next((stored.pop(n) for n in names if n in stored), None)
         if value is None:
-            raise RunError(f"{folder / WEIGHTS}: {name} is missing")
+            raise RunError(f"{path}: {name} is missing")
         if value.shape != tensor.shape:
-            raise RunError(
-                f"{folder / WEIGHTS}: {name} has shape {list(value.shape)}, but the model needs {list(tensor.shape)}"
-            )
+            raise RunError(f"{path}: {name} has shape {list(value.shape)}, but the model needs {list(tensor.shape)}")
         with torch.no_grad():
             tensor.copy_(value)
     if stored:
-        raise RunError(f"{folder / WEIGHTS}: contains {', '.join(sorted(stored)[:3])}, which the model does not have")
-    return manifest
+        raise RunError(f"{path}: contains {', '.join(sorted(stored)[:3])}, which the model does not have")
 
 
 def load_training(folder: Path, manifest: Mapping[str, Any]) -> tuple[dict[str, Tensor], Any]:

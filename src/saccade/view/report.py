@@ -20,8 +20,7 @@ from saccade.console import clock
 from saccade.data.sources import Frames
 from saccade.errors import RunError
 from saccade.recipe import SPLITS, Recipe, kind_of, part_of, row_types
-from saccade.runs.files import read_json
-from saccade.runs.folder import CONFIG, DATA, RunFolder
+from saccade.runs.folder import CONFIG, RunFolder
 from saccade.runs.history import History, ValidationRecord
 from saccade.tasks.evaluation import Evaluation
 from saccade.tasks.task import LOSS
@@ -57,10 +56,10 @@ class ReportData:
     def checksums(self, split: str) -> dict[str, str]:
         """The checksum of each file of a split, by the config key that names the file."""
         try:
-            stored = read_json(self.run.path / DATA)["sha256"]
-        except (RunError, KeyError, TypeError):
+            stored = self.run.data_checksums()
+        except RunError:
             return {}
-        return {key.rpartition(".")[2]: str(stored[key]) for key in stored if key.startswith(f"data.{split}.")}
+        return {key.rpartition(".")[2]: stored[key] for key in stored if key.startswith(f"data.{split}.")}
 
     def best_step(self) -> int | None:
         """The update of the best checkpoint."""
