@@ -60,10 +60,10 @@ def recipe(folder: Path, task: str, encoder: str, seed: int) -> dict[str, Any]:
             "encoder": ENCODERS[encoder] | {"embedding": embedding},
         },
         "train": {
-            "updates": 800 if task == "tagging" else 200,
+            "updates": 400 if task == "tagging" else 100,
             "batch_tokens": 1000,
             "schedule": {"kind": "linear", "rate": 0.004, "warmup": 50},
-            "validate_every": 800,
+            "validate_every": 400,
         },
     }
 

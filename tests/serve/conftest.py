@@ -14,7 +14,9 @@ from pathlib import Path
 import jaxtyping
 import pytest
 
-from serve.http_client import JSON, Response, Server, wait_until
+from serve.forked import ForkedProcess, saccade_command
+from serve.http_client import JSON, Response, Server, ServerProcess, wait_until
+from serve.scripted_server import serve_scripted
 from view.browser import skip_without_browser
 
 SMALL = {
@@ -53,10 +55,8 @@ def back(run: Path) -> Path:
 
 
 @contextmanager
-def serving(command: list[str], stderr: Path) -> Iterator[Server]:
-    """A server started by a command; it is ready."""
-    with stderr.open("wb") as file:
-        process = subprocess.Popen([sys.executable, *command], stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1"})
+def serving(process: ServerProcess, stderr: Path) -> Iterator[Server]:
+    """The server of a started process, when it is ready."""
     try:
         server = Server(port_of(process, stderr), process, stderr)
         wait_until(lambda: server.get("/readyz").status == 200)
@@ -66,22 +66,27 @@ def serving(command: list[str], stderr: Path) -> Iterator[Server]:
         process.wait()
 
 
-def port_of(process: subprocess.Popen[bytes], stderr: Path) -> int:
+def port_of(process: ServerProcess, stderr: Path) -> int:
     """Wait for the port that the server prints."""
     address = re.compile(r"http://127\.0\.0\.1:(\d+)")
-    wait_until(lambda: bool(address.search(stderr.read_text())) or process.poll() is not None)
-    match = address.search(stderr.read_text())
-    assert match, stderr.read_text()
+
+    def printed() -> str:
+        return stderr.read_text() if stderr.exists() else ""
+
+    wait_until(lambda: bool(address.search(printed())) or process.poll() is not None)
+    match = address.search(printed())
+    assert match, printed()
     return int(match[1])
-
-
-SERVE = ["-m", "saccade", "serve", "--port", "0"]
 
 
 @pytest.fixture(scope="session")
 def server(run: Path, back: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The server with default options, and one model for each direction."""
-    with serving([*SERVE, f"en-de={run}", f"de-en={back}"], tmp_path_factory.mktemp("server") / "stderr") as started:
+    stderr = tmp_path_factory.mktemp("server") / "stderr"
+    command = [sys.executable, "-m", "saccade", "serve", "--port", "0", f"en-de={run}", f"de-en={back}"]
+    with stderr.open("wb") as file:
+        process = subprocess.Popen(command, stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    with serving(process, stderr) as started:
         yield started
 
 
@@ -95,7 +100,8 @@ def serve(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve
 
         def start(*flags: object) -> Server:
             stderr = tmp_path_factory.mktemp("serve") / "stderr"
-            return servers.enter_context(serving([*SERVE, f"en-de={run}", *map(str, flags)], stderr))
+            words = ["serve", "--port", "0", f"en-de={run}", *map(str, flags)]
+            return servers.enter_context(serving(ForkedProcess(saccade_command, words, stderr), stderr))
 
         yield start
 
@@ -132,8 +138,9 @@ def scripted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
 
         def start(**settings: object) -> ScriptedServer:
             folder = tmp_path_factory.mktemp("scripted")
-            command = [str(Path(__file__).with_name("scripted_server.py")), str(folder), json.dumps(settings)]
-            started = servers.enter_context(serving(command, folder / "stderr"))
+            stderr = folder / "stderr"
+            process = ForkedProcess(serve_scripted, [str(folder), json.dumps(settings)], stderr)
+            started = servers.enter_context(serving(process, stderr))
             server = ScriptedServer(started.port, started.process, started.stderr)
             server.folder, server.connections = folder, servers
             return server

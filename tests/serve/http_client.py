@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from serve.forked import ForkedProcess
+
 TIMEOUT = 60  # seconds after which a test that waits fails
 JSON = {"Content-Type": "application/json"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -61,12 +63,15 @@ def closed_by_peer(connection: socket.socket) -> bool:
     return True
 
 
+ServerProcess = subprocess.Popen[bytes] | ForkedProcess
+
+
 @dataclass
 class Server:
     """The address of a server, and its process and the file of its stderr if the tests started it."""
 
     port: int
-    process: subprocess.Popen[bytes] | None = None
+    process: ServerProcess | None = None
     stderr: Path | None = None
     host: str = "127.0.0.1"
 

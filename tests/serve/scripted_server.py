@@ -1,4 +1,4 @@
-"""The real server with a model controlled by the text it translates: `python scripted_server.py FOLDER '{"batch": 1}'`.
+"""The real server with a model controlled by the text it translates:
 
 hold NAME     block until a file NAME appears in FOLDER, calling `should_continue` meanwhile, as a search does
 stall NAME    the same without calling `should_continue`; both create a file NAME.begun
@@ -8,7 +8,6 @@ anything else is translated into upper case
 """
 
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -67,7 +66,8 @@ class ScriptedModel:
         return {}
 
 
-if __name__ == "__main__":
-    model: Any = ScriptedModel(Path(sys.argv[1]))
-    settings = Settings(port=0, **json.loads(sys.argv[2]))
+def serve_scripted(folder: str, options: str) -> None:
+    """`options` are those of `Settings`, as JSON."""
+    model: Any = ScriptedModel(Path(folder))
+    settings = Settings(port=0, **json.loads(options))
     server.listen(Service([model], settings), server.bind_socket(settings))

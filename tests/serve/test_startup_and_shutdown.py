@@ -3,10 +3,9 @@
 import json
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPException
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from serve.conftest import Serve
+from serve.forked import ForkedProcess, saccade_command, stdout_beside
 from serve.http_client import TIMEOUT, Server, read_response, wait_until
 
 TERMINATED = (143, -signal.SIGTERM)  # the exit codes for SIGTERM in a shell and in Python
@@ -105,33 +105,39 @@ def test_sigterm_under_load_truncates_no_response(serve: Serve) -> None:
 # ── errors at startup ─────────────────────────────────────────────────────────────────────────────
 
 
-def startup_error(*arguments: object) -> tuple[int, str]:
+StartupError = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def startup_error(tmp_path: Path) -> StartupError:
     """The exit code and the one line on stderr of a server that does not start."""
-    command = [sys.executable, "-m", "saccade", "serve", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=False)
-    message = done.stderr.decode()
-    assert message.count("\n") == 1, message
-    assert not done.stdout
-    return done.returncode, message
+
+    def run_command(*arguments: object) -> tuple[int, str]:
+        stderr = tmp_path / "stderr"
+        code = ForkedProcess(saccade_command, ["serve", *map(str, arguments)], stderr).wait(TIMEOUT)
+        message = stderr.read_text("utf-8")
+        assert message.count("\n") == 1, message
+        assert stdout_beside(stderr).read_text() == ""
+        return code, message
+
+    return run_command
 
 
-@pytest.mark.slow
-def test_port_in_use_is_an_error(run: Path) -> None:
+def test_port_in_use_is_an_error(run: Path, startup_error: StartupError) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, message = startup_error(run, "--port", taken.getsockname()[1])
     assert code == 1
     assert "--port" in message
 
 
-@pytest.mark.slow
-def test_unknown_host_is_an_error(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_host_is_an_error(run: Path, monkeypatch: pytest.MonkeyPatch, startup_error: StartupError) -> None:
     monkeypatch.setenv("SACCADE_API_KEY", "key")
     code, message = startup_error(run, "--host", "no.such.host.invalid", "--port", "0")
     assert code == 1
     assert "--host" in message
 
 
-def test_missing_run_is_an_error(tmp_path: Path) -> None:
+def test_missing_run_is_an_error(tmp_path: Path, startup_error: StartupError) -> None:
     """Also with a language pair, and without any argument."""
     for arguments in ([tmp_path / "none"], [f"en-de={tmp_path / 'nothing'}"], []):
         code, message = startup_error(*arguments)
@@ -140,14 +146,14 @@ def test_missing_run_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_non_loopback_host_requires_keys(run: Path, host: str) -> None:
+def test_non_loopback_host_requires_keys(run: Path, host: str, startup_error: StartupError) -> None:
     code, message = startup_error(run, "--host", host, "--port", "0")
     assert code in (1, 2)
     assert "--api-keys" in message
     assert "--insecure" in message
 
 
-def test_empty_or_missing_key_file_is_an_error(run: Path, tmp_path: Path) -> None:
+def test_empty_or_missing_key_file_is_an_error(run: Path, tmp_path: Path, startup_error: StartupError) -> None:
     empty = tmp_path / "keys"
     empty.write_text("\n")
     for file in (empty, tmp_path / "none"):
@@ -156,15 +162,13 @@ def test_empty_or_missing_key_file_is_an_error(run: Path, tmp_path: Path) -> Non
         assert str(file) in message
 
 
-@pytest.mark.slow
-def test_two_runs_with_one_name_are_an_error(run: Path) -> None:
+def test_two_runs_with_one_name_are_an_error(run: Path, startup_error: StartupError) -> None:
     code, message = startup_error(run, run, "--port", "0")
     assert code in (1, 2)
     assert run.name in message
 
 
-@pytest.mark.slow
-def test_damaged_run_is_an_error(run: Path, tmp_path: Path) -> None:
+def test_damaged_run_is_an_error(run: Path, tmp_path: Path, startup_error: StartupError) -> None:
     """The weights do not match the manifest."""
     import shutil
 

@@ -2,15 +2,14 @@
 several ranks, by a replica (DDP) or a shard (FSDP2) on each. Parameters keep the names they have in the model."""
 
 import copy
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from saccade.data.batches import Batch
@@ -20,6 +19,9 @@ from saccade.tasks.losses import Loss
 from saccade.tasks.task import Task
 from saccade.training.ranks import Ranks
 from saccade.training.threads import ThreadedReplicas, can_thread
+
+if TYPE_CHECKING:  # imported where a model is sharded, because the import takes a third of a second
+    from torch.distributed.tensor import DTensor
 
 Distribution = Literal["replicated", "sharded"]
 
@@ -124,7 +126,7 @@ class Replicated:
 
     @property
     def _sharded(self) -> bool:
-        return any(isinstance(parameter, DTensor) for parameter in self.model.parameters())
+        return any(is_sharded(parameter) for parameter in self.model.parameters())
 
 
 def strategy_for(
@@ -174,6 +176,8 @@ def trial_backward(loss_module: nn.Module, example: Batch) -> None:
 def sharded(whole: Model, task: Task, ranks: Ranks) -> Strategy:
     """FSDP2: every rank keeps a shard of each weight, its gradient and its optimizer state. Rank 0 also has the
     complete model in memory, which validation needs."""
+    from torch.distributed.fsdp import fully_shard
+
     model = copy.deepcopy(whole) if ranks.is_main else whole
     loss_module = LossModule(model.to(ranks.device), task)
     for name, part in model.named_modules():
@@ -190,14 +194,21 @@ def sharded(whole: Model, task: Task, ranks: Ranks) -> Strategy:
     return Replicated(whole, model, ranks, loss_module, sync_gradients)
 
 
+def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
+    module = sys.modules.get("torch.distributed.tensor")  # before its import nothing is sharded
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
 def full_tensor(tensor: Tensor) -> Tensor:
     """The complete tensor, gathered from all ranks if it is sharded; on the CPU."""
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().cpu()
+    return (tensor.full_tensor() if is_sharded(tensor) else tensor).detach().cpu()
 
 
 def shard_like(parameter: Tensor, value: Tensor) -> Tensor:
     """The shard of a complete value that this rank holds of the parameter; the value itself if it is not sharded."""
     value = value.to(parameter.device)
-    if not isinstance(parameter, DTensor) or value.shape != parameter.shape:
+    if not is_sharded(parameter) or value.shape != parameter.shape:
         return value
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
