@@ -32,7 +32,8 @@ from contracts.checks.models import (
 )
 from contracts.variants import DEFAULT, INVALID, NO_DROPOUT, VARIANTS, D, Variant, named
 from saccade.errors import ConfigError, SaccadeError
-from saccade.models.assemble import DropoutRates, Model
+from saccade.models.assemble import Model
+from saccade.models.blocks import DropoutRates
 
 Check = Callable[[Model], None]
 

@@ -104,6 +104,13 @@ def test_design_tree_names_every_module() -> None:
     assert modules <= tree, "add these modules to the tree of docs/design.md"
 
 
+def test_files_that_the_design_names_exist() -> None:
+    text = (ROOT / "docs" / "design.md").read_text("utf-8").split("## From the command to the result")[1]
+    named = re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+(?:/|\.py))`", text.split("## Contracts")[0])
+    assert len(named) > 30
+    assert [name for name in named if not (ROOT / "src" / "saccade" / name).exists()] == []
+
+
 def test_parts_page_is_up_to_date() -> None:
     sys.path.insert(0, str(ROOT / "docs"))
     try:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import pytest
 
@@ -22,11 +22,6 @@ PAIRS = [(f"a {noun} {verb}", f"ein {nomen} {tut}") for noun, nomen in NOUNS for
 
 def arguments(*words: object) -> list[str]:
     return [*map(str, words), *(word for override in OVERRIDES for word in ("--set", override))]
-
-
-def run_pipeline(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), *arguments(*words)]
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300, check=False)
 
 
 class InProcess:
@@ -87,7 +82,8 @@ def assert_complete(runs: Path, form: str, original: list[tuple[str, str]]) -> N
 def test_pipeline_trains_teachers_and_student_and_prints_bleu(tmp_path: Path) -> None:
     form = ".lc.norm.tok"
     write_multi30k(tmp_path, form)
-    finished = run_pipeline(tmp_path, tmp_path / "runs", "--seed", 3)
+    command = [sys.executable, *arguments(SCRIPT, tmp_path, tmp_path / "runs", "--seed", 3)]
+    finished = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300, check=False)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "bleu" in finished.stdout.lower()
     assert_complete(tmp_path / "runs", form, [(source.lower(), target.lower()) for source, target in PAIRS])
@@ -100,7 +96,7 @@ def test_cased_pipeline_keeps_capitals_and_skips_finished_steps(
     write_multi30k(tmp_path, "")
     monkeypatch.setattr(subprocess, "Popen", InProcess)
     monkeypatch.setattr(subprocess, "run", run_in_process)
-    command: list[Any] = [SCRIPT, tmp_path, tmp_path / "runs", "--cased", "--seed", 3]
+    command: list[object] = [SCRIPT, tmp_path, tmp_path / "runs", "--cased", "--seed", 3]
     run_script(arguments(*command))
     assert_complete(tmp_path / "runs", "", PAIRS)
     first = capsys.readouterr().out
@@ -113,12 +109,14 @@ def test_cased_pipeline_keeps_capitals_and_skips_finished_steps(
 
 
 @pytest.mark.slow
-def test_error_names_the_log_of_the_failed_step(tmp_path: Path) -> None:
+def test_error_names_the_log_of_the_failed_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_multi30k(tmp_path, "")
     (tmp_path / "train.de.gz").unlink()
-    finished = run_pipeline(tmp_path, tmp_path / "runs", "--cased")
-    assert finished.returncode == 1
+    monkeypatch.setattr(subprocess, "Popen", InProcess)
+    with pytest.raises(SystemExit) as caught:
+        run_script(arguments(SCRIPT, tmp_path, tmp_path / "runs", "--cased"))
+    message = str(caught.value.code)
     logs = [tmp_path / "runs" / f"{teacher}.log" for teacher in ("forward", "backward")]
-    named = [log for log in logs if str(log) in finished.stderr]
+    named = [log for log in logs if str(log) in message]
     assert named  # both teachers need the file; the one that ends first is named
     assert all("train.de.gz" in log.read_text("utf-8") for log in named)

@@ -242,7 +242,13 @@ def rank_environments(job: Job) -> Iterator[list[dict[str, str]]]:
 def serve_jobs() -> None:
     """Read one job per line from stdin, and print its exit code: that of the first rank that failed, or 0."""
     # everything that a training imports, once, before the fork
-    for name in ("saccade.cli", "saccade.training.dry_run", "saccade.training.loop", "torch._dynamo"):
+    for name in (
+        "saccade.cli",
+        "saccade.training.dry_run",
+        "saccade.training.loop",
+        "saccade.view.report",
+        "torch._dynamo",
+    ):
         importlib.import_module(name)
     for line in sys.stdin:
         job = json.loads(line)

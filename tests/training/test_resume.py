@@ -49,7 +49,7 @@ def test_training_in_the_driver_equals_that_of_a_users_command(
 
 
 # Everything that a save can do, in few updates: a second checkpoint, a third one that prunes the first, an average.
-SHORT = ["train.updates=6", "train.validate_every=2", "train.log_every=3", "train.keep=1", "train.average=2"]
+SHORT = ["train.updates=3", "train.validate_every=1", "train.log_every=2", "train.keep=1", "train.average=2"]
 
 
 def test_resume_is_bit_exact_from_every_state_of_the_disk(

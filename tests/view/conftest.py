@@ -1,4 +1,4 @@
-"""One browser process for all tests of a file."""
+"""One browser process for all tests of this folder."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     skip_without_browser(item)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     with chromium() as running:
         yield running

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from torch import nn
 
-from saccade.config import Config, Count, Given, Rate, Slot, build, merge, plain, schema
+from saccade.config import Config, Count, Given, Slot, build, merge, plain, schema
 from saccade.errors import BuildError, ConfigError
-from saccade.models.blocks import Dropouts
+from saccade.models.blocks import DropoutRates
 from saccade.models.contracts import Decoder, Encoder
 from saccade.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from saccade.models.stacked import Stacked
@@ -16,15 +16,6 @@ from saccade.parts.heads import Head, HeadSlot, TiedHead
 
 ENCODERS: dict[str, Callable[..., Encoder]] = {"stacked": Stacked, "recurrent": RecurrentEncoder}
 DECODERS: dict[str, Callable[..., Decoder]] = {"stacked": Stacked, "recurrent": RecurrentDecoder}
-
-
-class DropoutRates(Config):
-    """Dropout rates: of attention weights, of sublayer outputs, inside feed-forwards, of embeddings."""
-
-    attention: Rate = 0.0
-    residual: Rate = 0.1
-    feed_forward: Rate = 0.0
-    embedding: Rate = 0.1
 
 
 class ModelConfig(Config):
@@ -88,7 +79,7 @@ def assemble(config: ModelConfig, source: int, target: int, *, frames: bool = Fa
     `source` is the size of the source vocabulary or, with `frames`, the number of values per frame. `target` is the
     number of target tokens or labels. Without a decoder the head predicts from the encoder's output.
     """
-    common = {"dim": config.dim, "dropouts": Dropouts(**plain(config.dropout))}
+    common = {"dim": config.dim, "dropouts": config.dropout}
     source_size = {"frame_width": source} if frames else {"vocabulary": source}
     try:
         encoder = build(config.encoder, "encoder", **source_size, **common)

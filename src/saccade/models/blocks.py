@@ -1,12 +1,11 @@
 """Blocks. A block is one layer of a stack, made of sublayers: (x, places, state) → (y, state), like a mixer."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from torch import Tensor, nn
 
-from saccade.config import Slot, build
+from saccade.config import Config, Rate, Slot, build
 from saccade.models.stacks import Layer
 from saccade.parts.connections import Connection, ConnectionSlot, PreNorm
 from saccade.parts.feed_forwards import FeedForward, FeedForwardSlot, PlainFeedForward
@@ -16,14 +15,16 @@ from saccade.places import Memory, Places
 from saccade.shapes import States
 
 
-@dataclass(frozen=True)
-class Dropouts:
+class DropoutRates(Config):
     """Dropout rates: of attention weights, of sublayer outputs, inside feed-forwards, of embeddings."""
 
-    attention: float = 0.0
-    residual: float = 0.0
-    feed_forward: float = 0.0
-    embedding: float = 0.0
+    attention: Rate = 0.0
+    residual: Rate = 0.1
+    feed_forward: Rate = 0.0
+    embedding: Rate = 0.1
+
+
+NO_DROPOUT = DropoutRates(residual=0.0, embedding=0.0)
 
 
 class Standard(nn.Module):
@@ -41,7 +42,7 @@ class Standard(nn.Module):
         dim: int,
         causal: bool = False,
         cross_attention: bool = False,
-        dropouts: Dropouts = Dropouts(),
+        dropouts: DropoutRates = NO_DROPOUT,
         *,
         self_: MixerSlot = MultiHead,
         cross: MixerSlot = MultiHead,

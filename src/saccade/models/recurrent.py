@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from saccade.config import Count, build
 from saccade.errors import SaccadeError
-from saccade.models.blocks import Dropouts
+from saccade.models.blocks import NO_DROPOUT, DropoutRates
 from saccade.parts.cells import Cell, CellSlot, CellState, gru
 from saccade.parts.contexts import Context, ContextSlot
 from saccade.parts.dropout import Dropout
@@ -31,7 +31,7 @@ class RecurrentEncoder(nn.Module):
         dim: int,
         vocabulary: int = 0,
         frame_width: int = 0,
-        dropouts: Dropouts = Dropouts(),
+        dropouts: DropoutRates = NO_DROPOUT,
         *,
         cell: CellSlot = gru,
         depth: Count = 1,
@@ -87,7 +87,7 @@ class RecurrentDecoder(nn.Module):
         self,
         dim: int,
         vocabulary: int,
-        dropouts: Dropouts = Dropouts(),
+        dropouts: DropoutRates = NO_DROPOUT,
         *,
         cell: CellSlot = gru,
         depth: Count = 1,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.config import Count, build
-from saccade.models.blocks import BlockSlot, Dropouts, Standard
+from saccade.models.blocks import NO_DROPOUT, BlockSlot, DropoutRates, Standard
 from saccade.models.stacks import Layer, PlainStack, Stack, StackSlot
 from saccade.parts.dropout import Dropout
 from saccade.parts.embeddings import Embedding, EmbeddingSlot, TokenEmbedding
@@ -39,7 +39,7 @@ class Stacked(nn.Module):
         frame_width: int = 0,
         causal: bool = False,
         cross_attention: bool = False,
-        dropouts: Dropouts = Dropouts(),
+        dropouts: DropoutRates = NO_DROPOUT,
         *,
         depth: Count = 6,
         embedding: EmbeddingSlot = TokenEmbedding,

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from saccade.serve.errors import ApiError
 from saccade.serve.languages import language_name
 from saccade.serve.queue import SentenceOutput, TranslationOptions
-from saccade.serve.service import TranslatedText, one_line, service_of
+from saccade.serve.service import DetectedLanguage, TranslatedText, one_line, service_of
 
 
 def check_surrogates(text: str) -> str:
@@ -77,20 +77,13 @@ class TextTranslation(BaseModel):
     sentences: list[SentenceTranslation]
 
 
-class LanguageGuess(BaseModel):
-    """A detected language with its confidence, 0 to 100."""
-
-    language: str
-    confidence: int
-
-
 class TranslateResponse(BaseModel):
     """The translations, in the order of the texts."""
 
     model: str
     source: str
     target: str
-    detected: LanguageGuess | None
+    detected: DetectedLanguage | None
     translations: list[TextTranslation]
 
 

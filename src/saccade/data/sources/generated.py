@@ -93,6 +93,7 @@ def format_day(day: date, style: str, locale: Locale) -> str:
     return format_date(day, style, locale=locale)
 
 
+@cache
 def usable_formats(source: Locale, target: Locale) -> dict[str, date]:
     """The formats in which the source text determines the target text, each with its first day.
 
