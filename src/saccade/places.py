@@ -61,14 +61,19 @@ class Memory:
     summary: Float[Tensor, "B D"]
 
 
+# What decoding carries from step to step: tensors and `PerSentence` in nested dicts, tuples and dataclasses. Each part
+# knows the form of its own state; all others only pass it on.
+DecoderState = Any
+
+
 @dataclass(frozen=True)
 class PerSentence:
     """State computed from the memory: one row per sentence, shared by all hypotheses of the sentence."""
 
-    value: Any
+    value: DecoderState
 
 
-def select(state: Any, rows: Tensor, sentences: Tensor | None = None) -> Any:
+def select(state: DecoderState, rows: Tensor, sentences: Tensor | None = None) -> DecoderState:
     """Reorder the rows of a decoder state: hypothesis i becomes hypothesis `rows[i]`. `sentences` are those that stay
     in the batch (None: all of them); only they change what is stored per sentence."""
 
@@ -83,11 +88,11 @@ StatePath = tuple[str, ...]  # the keys that lead to an entry of a nested state
 
 
 def map_state(
-    state: Any,
-    on_tensor: Callable[[Tensor, StatePath], Any],
-    on_per_sentence: Callable[[PerSentence, StatePath], Any],
+    state: DecoderState,
+    on_tensor: Callable[[Tensor, StatePath], DecoderState],
+    on_per_sentence: Callable[[PerSentence, StatePath], DecoderState],
     path: StatePath = (),
-) -> Any:
+) -> DecoderState:
     """A copy of a nested decoder state (dicts, tuples and dataclasses) in which each tensor and each `PerSentence` is
     replaced by the result of its function. Anything else stays as it is."""
     if isinstance(state, PerSentence):

@@ -19,7 +19,7 @@ from saccade.data.tokenizers import TOKENIZERS
 from saccade.decode.search import SEARCHES
 from saccade.errors import ConfigError
 from saccade.models.assemble import DECODERS, ENCODERS, ModelConfig, assemble
-from saccade.models.blocks import BLOCKS, Dropouts
+from saccade.models.blocks import BLOCKS, NO_DROPOUT
 from saccade.models.stacks import STACKS
 from saccade.optim.optimizers import OPTIMIZERS
 from saccade.optim.schedules import SCHEDULES
@@ -52,15 +52,15 @@ ATTENTION = {"dim": WIDTH, "causal": False, "cross": True, "dropout": 0.1}
 # Config key of a slot → its table and the wiring that its site passes. A key with two tables occurs twice, the second
 # time with a note in parentheses.
 SITES: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
-    "encoder": (ENCODERS, {"vocabulary": 13, "frame_width": 0, "dim": WIDTH, "dropouts": Dropouts()}),
+    "encoder": (ENCODERS, {"vocabulary": 13, "frame_width": 0, "dim": WIDTH, "dropouts": NO_DROPOUT}),
     "decoder": (
         DECODERS,
-        {"vocabulary": 13, "dim": WIDTH, "dropouts": Dropouts(), "causal": True, "cross_attention": True},
+        {"vocabulary": 13, "dim": WIDTH, "dropouts": NO_DROPOUT, "causal": True, "cross_attention": True},
     ),
     "embedding": (EMBEDDINGS, {"vocabulary": 13, "frame_width": 3, "dim": WIDTH}),
     "position": (POSITIONS, {"dim": WIDTH}),
     "stack": (STACKS, {"dim": WIDTH, "depth": 2}),
-    "block": (BLOCKS, {"dim": WIDTH, "causal": True, "cross_attention": True, "dropouts": Dropouts()}),
+    "block": (BLOCKS, {"dim": WIDTH, "causal": True, "cross_attention": True, "dropouts": NO_DROPOUT}),
     "self": (MIXERS, ATTENTION | {"causal": True, "cross": False}),
     "cross": (MIXERS, ATTENTION),
     "cross (recurrent)": (CONTEXTS, ATTENTION),

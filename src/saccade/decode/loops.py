@@ -19,7 +19,7 @@ from saccade.data.tokenizers import END, PAD, START
 from saccade.decode.constraints import FORBIDDEN_IDS, Constraints
 from saccade.decode.engine import Cancelled, check_finite
 from saccade.decode.search import Beam, Sample, Search, output_score
-from saccade.places import select
+from saccade.places import DecoderState, select
 from saccade.shapes import Float, Int
 
 
@@ -54,8 +54,8 @@ class StepModel(Protocol):
     """A decoder with its head, as a search uses it. The type of memory and state is up to the model. A step may modify
     the state it is given, so each state can be used for one step only."""
 
-    def start(self, memory: Any, rows: int) -> Any: ...
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]: ...
+    def start(self, memory: Any, rows: int) -> DecoderState: ...
+    def step(self, tokens: Int[Tensor, "B"], state: DecoderState) -> tuple[Float[Tensor, "B V"], DecoderState]: ...
     def single(self, memory: Any) -> SingleHypothesis: ...
 
 
@@ -98,8 +98,8 @@ def run_search(
 
 
 def _step(
-    model: StepModel, tokens: Int[Tensor, "B"], state: Any, should_continue: Callable[[], bool]
-) -> tuple[Float[Tensor, "B V"], Any]:
+    model: StepModel, tokens: Int[Tensor, "B"], state: DecoderState, should_continue: Callable[[], bool]
+) -> tuple[Float[Tensor, "B V"], DecoderState]:
     """One decoder step, unless the search was cancelled."""
     if not should_continue():
         raise Cancelled

@@ -16,7 +16,7 @@ from saccade.decode.search_engine import DecodableModel, SearchEngine
 from saccade.decode.single import SingleDecoder, can_decode_single
 from saccade.models.assemble import Model
 from saccade.notes import Part
-from saccade.places import Memory
+from saccade.places import DecoderState, Memory
 from saccade.shapes import Float, Int
 
 
@@ -100,10 +100,10 @@ class UnfusedDecoder:
         assert model.decoder is not None
         self._decoder, self._head = model.decoder, model.head
 
-    def start(self, memory: Memory, rows: int) -> Any:
+    def start(self, memory: Memory, rows: int) -> DecoderState:
         return self._decoder.start(memory, rows)
 
-    def step(self, tokens: Int[Tensor, "B"], state: Any) -> tuple[Float[Tensor, "B V"], Any]:
+    def step(self, tokens: Int[Tensor, "B"], state: DecoderState) -> tuple[Float[Tensor, "B V"], DecoderState]:
         hidden, state = self._decoder.step(tokens[:, None], state)
         return self._head.log_probs(hidden[:, -1]), state
 

@@ -19,7 +19,7 @@ from saccade.models.contracts import Decoder, Encoder
 from saccade.parts.cells import RecurrentNet
 from saccade.parts.heads import Head
 from saccade.parts.positions import Learned, Sinusoidal, sinusoid
-from saccade.places import PerSentence, Places, StatePath, map_state, select
+from saccade.places import DecoderState, PerSentence, Places, StatePath, map_state, select
 from saccade.shapes import Bool, Float, Ids, Int, States
 
 OPSET = 18  # what torch's exporter produces; it would have to convert to a later version
@@ -37,7 +37,7 @@ class StateLayout:
     """The tensors of a nested decoder state as a flat dict, and back. A name is the path of the tensor in the state. A
     tensor that occurs at several paths below `PerSentence`, such as the padding mask, has the name of the first."""
 
-    def __init__(self, state: Any):
+    def __init__(self, state: DecoderState):
         self._template = state
         self._name_of: dict[StatePath, str] = {}
         self.fixed: set[str] = set()  # the tensors that no step changes
@@ -52,7 +52,7 @@ class StateLayout:
 
         _map_tensors(state, name_changing, name_fixed)
 
-    def flatten(self, state: Any) -> dict[str, Tensor]:
+    def flatten(self, state: DecoderState) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = {}
 
         def add(tensor: Tensor, path: StatePath) -> None:
@@ -61,7 +61,7 @@ class StateLayout:
         _map_tensors(state, add, add)
         return tensors
 
-    def unflatten(self, tensors: Mapping[str, Tensor]) -> Any:
+    def unflatten(self, tensors: Mapping[str, Tensor]) -> DecoderState:
         def look_up(tensor: Tensor, path: StatePath) -> Tensor:
             return tensors[self._name_of[path]]
 
@@ -69,8 +69,10 @@ class StateLayout:
 
 
 def _map_tensors(
-    state: Any, on_changing: Callable[[Tensor, StatePath], Any], on_fixed: Callable[[Tensor, StatePath], Any]
-) -> Any:
+    state: DecoderState,
+    on_changing: Callable[[Tensor, StatePath], Tensor | None],
+    on_fixed: Callable[[Tensor, StatePath], Tensor | None],
+) -> DecoderState:
     """`map_state` with one function for the tensors below `PerSentence`, and one for the others."""
 
     def on_per_sentence(entry: PerSentence, path: StatePath) -> PerSentence:
@@ -219,7 +221,7 @@ class ExampleSizes:
         ids = torch.ones(self.sentences, self.source, dtype=torch.long)
         return {"ids": ids, "keep": ids > 0}
 
-    def state(self, model: Model) -> Any:
+    def state(self, model: Model) -> DecoderState:
         """The decoder state after `past` steps of beam search."""
         assert model.decoder is not None
         state = model.decoder.start(model.encoder.encode(*self.sources().values()), self.sentences)

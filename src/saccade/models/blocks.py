@@ -1,7 +1,7 @@
 """Blocks. A block is one layer of a stack, made of sublayers: (x, places, state) → (y, state), like a mixer."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 from torch import Tensor, nn
 
@@ -11,7 +11,7 @@ from saccade.parts.connections import Connection, ConnectionSlot, PreNorm
 from saccade.parts.feed_forwards import FeedForward, FeedForwardSlot, PlainFeedForward
 from saccade.parts.mixers import Mixer, MixerSlot, MultiHead
 from saccade.parts.norms import LayerNorm, Norm, NormSlot
-from saccade.places import Memory, Places
+from saccade.places import DecoderState, Memory, Places
 from saccade.shapes import States
 
 
@@ -66,11 +66,13 @@ class Standard(nn.Module):
     def final_norm(self) -> Norm:
         return build(self._norm, "norm", dim=self._dim) if self._needs_final_norm else nn.Identity()
 
-    def start(self, memory: Memory | None, rows: int) -> dict[str, Any]:
+    def start(self, memory: Memory | None, rows: int) -> dict[str, DecoderState]:
         """The state of each mixer by name."""
         return {name: self._mixer(name).start(memory if name == "cross" else None, rows) for name in self.mixers}
 
-    def forward(self, x: States, places: Places, state: dict[str, Any]) -> tuple[States, dict[str, Any]]:
+    def forward(
+        self, x: States, places: Places, state: dict[str, DecoderState]
+    ) -> tuple[States, dict[str, DecoderState]]:
         new_state = dict(state)
         for name in self.mixers:
 

@@ -1,11 +1,11 @@
 """The contracts of the two sides of a model: encoder and decoder."""
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
 from saccade.parts.embeddings import Embedding
-from saccade.places import Memory
+from saccade.places import DecoderState, Memory
 from saccade.shapes import Ids, Keep, States
 
 
@@ -31,5 +31,5 @@ class Decoder(Protocol):
 
     @property
     def longest(self) -> int | None: ...
-    def start(self, memory: Memory | None, rows: int) -> Any: ...
-    def step(self, tokens: Ids, state: Any, keep: Keep | None = None) -> tuple[States, Any]: ...
+    def start(self, memory: Memory | None, rows: int) -> DecoderState: ...
+    def step(self, tokens: Ids, state: DecoderState, keep: Keep | None = None) -> tuple[States, DecoderState]: ...

@@ -1,6 +1,6 @@
 """The recurrent encoder and decoder. The decoder may have attention, before its cell or after it."""
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from saccade.parts.inits import linear
 from saccade.parts.mixers import Unprojected
 from saccade.parts.pools import Last, Pool, PoolSlot
 from saccade.parts.readouts import Deep, Readout, ReadoutSlot
-from saccade.places import Memory, Places
+from saccade.places import DecoderState, Memory, Places
 from saccade.shapes import Float, Ids, Int, Keep, States
 
 
@@ -62,7 +62,7 @@ class RecurrentState(TypedDict):
 
     at: Int[Tensor, "B"]
     cell: CellState
-    memory: Any
+    memory: DecoderState
     fed: NotRequired[Float[Tensor, "B D"]]
 
 

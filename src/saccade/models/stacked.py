@@ -1,7 +1,7 @@
 """Encoders and decoders made of a stack of blocks, such as the Transformer."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypedDict, cast
+from typing import TypedDict, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from saccade.parts.embeddings import Embedding, EmbeddingSlot, TokenEmbedding
 from saccade.parts.norms import Norm
 from saccade.parts.pools import Mean, Pool, PoolSlot
 from saccade.parts.positions import Position, PositionSlot, Sinusoidal
-from saccade.places import Memory
+from saccade.places import DecoderState, Memory
 from saccade.shapes import Ids, Int, Keep, States
 
 
@@ -22,7 +22,7 @@ class StackedState(TypedDict):
     """The state of a decoder: the position of each row's next token, and the state of the layers."""
 
     at: Int[Tensor, "B"]
-    layers: Any
+    layers: DecoderState
 
 
 class Stacked(nn.Module):

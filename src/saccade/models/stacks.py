@@ -5,13 +5,13 @@ with every stack.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from torch import nn
 
 from saccade.config import Slot
 from saccade.parts.norms import Norm
-from saccade.places import Memory, Places
+from saccade.places import DecoderState, Memory, Places
 from saccade.shapes import States
 
 
@@ -20,8 +20,8 @@ class Layer(Protocol):
     layers (the identity if they need none)."""
 
     def final_norm(self) -> Norm: ...
-    def start(self, memory: Memory | None, rows: int) -> Any: ...
-    def __call__(self, x: States, places: Places, state: Any) -> tuple[States, Any]: ...
+    def start(self, memory: Memory | None, rows: int) -> DecoderState: ...
+    def __call__(self, x: States, places: Places, state: DecoderState) -> tuple[States, DecoderState]: ...
 
 
 class Stack(Protocol):
@@ -29,10 +29,10 @@ class Stack(Protocol):
     are those of a mixer, but the call may change the sequence length, so it also returns the places."""
 
     def layer_count(self, depth: int) -> int: ...
-    def start(self, layers: Sequence[Layer], memory: Memory | None, rows: int) -> Any: ...
+    def start(self, layers: Sequence[Layer], memory: Memory | None, rows: int) -> DecoderState: ...
     def __call__(
-        self, layers: Sequence[Layer], x: States, places: Places, state: Any
-    ) -> tuple[States, Places, Any]: ...
+        self, layers: Sequence[Layer], x: States, places: Places, state: DecoderState
+    ) -> tuple[States, Places, DecoderState]: ...
 
 
 class PlainStack(nn.Module):
@@ -41,12 +41,12 @@ class PlainStack(nn.Module):
     def layer_count(self, depth: int) -> int:
         return depth
 
-    def start(self, layers: Sequence[Layer], memory: Memory | None, rows: int) -> tuple[Any, ...]:
+    def start(self, layers: Sequence[Layer], memory: Memory | None, rows: int) -> tuple[DecoderState, ...]:
         return tuple(layer.start(memory, rows) for layer in layers)
 
     def forward(
-        self, layers: Sequence[Layer], x: States, places: Places, state: tuple[Any, ...]
-    ) -> tuple[States, Places, tuple[Any, ...]]:
+        self, layers: Sequence[Layer], x: States, places: Places, state: tuple[DecoderState, ...]
+    ) -> tuple[States, Places, tuple[DecoderState, ...]]:
         new_state = []
         for layer, layer_state in zip(layers, state, strict=True):
             x, new_layer_state = layer(x, places, layer_state)

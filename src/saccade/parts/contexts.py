@@ -5,7 +5,7 @@ context; the others are those of the models that came before attention.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from saccade.config import Slot
 from saccade.errors import SaccadeError
 from saccade.parts.mixers import MultiHead, Unprojected
-from saccade.places import Memory, PerSentence, Places
+from saccade.places import DecoderState, Memory, PerSentence, Places
 from saccade.shapes import Float, States
 
 
@@ -28,8 +28,10 @@ class Context(Protocol):
     def attends(self) -> bool: ...
     @property
     def width(self) -> int: ...
-    def start(self, memory: Memory | None, rows: int) -> Any: ...
-    def __call__(self, x: States, places: Places, state: Any) -> tuple[Float[Tensor, "B T C"], Any]: ...
+    def start(self, memory: Memory | None, rows: int) -> DecoderState: ...
+    def __call__(
+        self, x: States, places: Places, state: DecoderState
+    ) -> tuple[Float[Tensor, "B T C"], DecoderState]: ...
 
 
 class AtStart(nn.Module):

@@ -1,12 +1,12 @@
 """Mixers: layers in which positions exchange information, such as attention. (x, places, state) → (y, state)."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from saccade.config import Slot
 from saccade.parts.mixers.attention import MultiHead
 from saccade.parts.mixers.unprojected import Unprojected
-from saccade.places import Memory, Places
+from saccade.places import DecoderState, Memory, Places
 from saccade.shapes import States
 
 
@@ -18,8 +18,8 @@ class Mixer(Protocol):
     state, so training and step-by-step decoding run the same code.
     """
 
-    def start(self, memory: Memory | None, rows: int) -> Any: ...
-    def __call__(self, x: States, places: Places, state: Any) -> tuple[States, Any]: ...
+    def start(self, memory: Memory | None, rows: int) -> DecoderState: ...
+    def __call__(self, x: States, places: Places, state: DecoderState) -> tuple[States, DecoderState]: ...
 
 
 MIXERS: dict[str, Callable[..., Mixer]] = {"multi_head": MultiHead, "unprojected": Unprojected}
