@@ -1,17 +1,17 @@
-"""A recurrent translator of Saccade against the same one as PyTorch tutorials write it (peers/tutorial_gru.py).
+"""Speed of a recurrent translation model: Saccade compared with the code of PyTorch tutorials (peers/tutorial_gru.py).
 
     python benchmarks/recurrent.py DIR [--rounds 7] [--updates 5] [--dim 256] [--json]
 
-DIR holds Multi30k: train.de.gz, train.en.gz, test_2016_flickr.de.gz, test_2016_flickr.en.gz. Both systems get the same
-sentences in the same pieces, the same widths, Adam and dropout. They take turns, and medians are given.
+DIR holds Multi30k: train.de.gz, train.en.gz, test_2016_flickr.de.gz, test_2016_flickr.en.gz. Both systems have the same
+tokenizer, sentences, widths, optimizer (Adam) and dropout. They run in turns; the results are medians over the rounds.
 
-Training: real target tokens a second, batches included. The tutorial is fed in its own way (128 random sentences,
-padded to the longest), then with Saccade's batches of like lengths, then also with Saccade's narrower output layer:
-with that it is the same model.
+Training: target tokens per second without padding, including the time to make the batches. The tutorial's model is
+measured with its own batches (128 random sentences, padded to the longest), then with Saccade's batches of similar
+lengths, and finally also with Saccade's narrower output layer, which makes the two models the same.
 
-Decoding: sentences a second from text to text, greedy, 32 a batch. Saccade works on a batch for each core, a thread
-each; the tutorial on one batch with all threads. How long a half-trained model writes is luck, so every output is made
-as long as its reference: the weights do not matter, and all systems write the same tokens.
+Decoding: sentences per second from text to text, greedy, 32 sentences per batch. Saccade decodes one batch per core,
+with one thread each; the tutorial decodes one batch with all threads. Every output is forced to the length of its
+reference, so all systems do the same number of steps whatever the weights are; the weights are not trained.
 """
 
 import argparse
@@ -47,16 +47,17 @@ from saccade.training.loop import update
 from saccade.training.progress import Silent
 from saccade.training.state import TrainingState
 
-SENTENCES = 128  # in a batch of a tutorial
-AT_ONCE = 32  # sentences that are decoded together
+TUTORIAL_BATCH = 128  # sentences per training batch in the tutorials
+DECODING_BATCH = 32  # sentences per batch in decoding
 RATE = 1e-3
 DROPOUT = 0.1
 
-Work = Callable[[], int]  # does a piece of work and says how much it was
+Work = Callable[[], int]  # trains or decodes, and returns the number of target tokens or sentences
 
 
 def recipe(folder: Path, dim: int) -> Recipe:
-    """The tutorial's model and training in Saccade's words. The test text stands where validation text would."""
+    """The tutorial's model and training as a recipe. The test set takes the place of the development set, so that the
+    prepared job holds the text to decode."""
     text = {
         split: {"kind": "pairs", "src": f"{name}.de.gz", "tgt": f"{name}.en.gz"}
         for split, name in (("train", "train"), ("dev", "test_2016_flickr"))
@@ -87,17 +88,17 @@ def recipe(folder: Path, dim: int) -> Recipe:
 # ── training ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def plan(job: TrainingJob) -> Iterator[list[saccade_batches.Batch]]:
-    """Saccade's batches, update after update."""
+def saccade_updates(job: TrainingJob) -> Iterator[list[saccade_batches.Batch]]:
+    """Saccade's training batches, one list per update."""
     settings, start = job.recipe.train, saccade_batches.SamplerState()
     corpus, seed = job.train.corpus, job.recipe.seed
     for batches, _ in saccade_batches.updates(corpus, settings.batch_tokens, settings.update_tokens, seed, start):
         yield batches
 
 
-def learning(job: TrainingJob) -> Work:
-    """Updates of Saccade."""
-    state, batches_of_updates = TrainingState(), plan(job)
+def saccade_training(job: TrainingJob) -> Work:
+    """One update by Saccade; returns its number of target tokens."""
+    state, batches_of_updates = TrainingState(), saccade_updates(job)
 
     def work() -> int:
         job.model.train()
@@ -109,8 +110,8 @@ def learning(job: TrainingJob) -> Work:
     return work
 
 
-def peer_learning(model: tutorial_gru.Translator, batches: Iterator[tutorial_gru.Batch]) -> Work:
-    """Updates of the tutorial."""
+def tutorial_training(model: tutorial_gru.Translator, batches: Iterator[tutorial_gru.Batch]) -> Work:
+    """One update by the tutorial's loop; returns its number of target tokens."""
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     loss_function = nn.CrossEntropyLoss(ignore_index=PAD)
 
@@ -123,12 +124,12 @@ def peer_learning(model: tutorial_gru.Translator, batches: Iterator[tutorial_gru
 
 
 def random_batches(job: TrainingJob) -> Iterator[tutorial_gru.Batch]:
-    """For ever: sentences as a shuffle brings them together, what is left over at the end of an epoch left out."""
+    """Endless batches of randomly shuffled sentences; the incomplete last batch of an epoch is dropped."""
     corpus, random = job.train.corpus, np.random.default_rng(job.recipe.seed)
     while True:
         order = random.permutation(len(corpus))
-        for first in range(0, len(corpus) - SENTENCES + 1, SENTENCES):
-            rows = order[first : first + SENTENCES].tolist()
+        for first in range(0, len(corpus) - TUTORIAL_BATCH + 1, TUTORIAL_BATCH):
+            rows = order[first : first + TUTORIAL_BATCH].tolist()
             sources, lengths = padded([corpus.source(row).tolist() for row in rows])
             targets = [corpus.target(row).tolist() for row in rows]
             inputs = pad_sequence([torch.tensor([START, *ids]) for ids in targets], True, PAD)
@@ -136,14 +137,14 @@ def random_batches(job: TrainingJob) -> Iterator[tutorial_gru.Batch]:
 
 
 def padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Ids with their ends, and their lengths."""
+    """Padded ids [B T] with the end symbol, and the lengths [B]."""
     ids = [torch.tensor([*row, END]) for row in rows]
     return pad_sequence(ids, True, PAD), torch.tensor([len(row) for row in ids])
 
 
 def bucketed_batches(job: TrainingJob) -> Iterator[tutorial_gru.Batch]:
-    """Saccade's batches as the tutorial reads them."""
-    for batches in plan(job):
+    """Saccade's batches in the form that the tutorial's model takes."""
+    for batches in saccade_updates(job):
         for batch in batches:
             assert batch.inputs is not None
             source = batch.source.values
@@ -153,8 +154,8 @@ def bucketed_batches(job: TrainingJob) -> Iterator[tutorial_gru.Batch]:
 # ── decoding ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class NeverEnding:
-    """A model that never ends an output by itself."""
+class EndlessModel:
+    """A step model that never generates the end symbol."""
 
     def __init__(self, model: StepModel):
         self.model = model
@@ -173,21 +174,21 @@ class NeverEnding:
 
 @contextmanager
 def forced_lengths(lengths: Sequence[int]) -> Iterator[None]:
-    """Saccade's search, with outputs of given lengths (the end symbol included)."""
+    """Force the outputs of Saccade's search to the given lengths (including the end symbol)."""
 
     def run_forced(
         search: Search, model: StepModel, memory: Memory, constraints: Constraints, sentence_ids: list[int], *rest: Any
     ) -> SearchResults:
         forced = Constraints.of([lengths[number] for number in sentence_ids])
-        return loops.run_search(search, NeverEnding(model), memory, forced, sentence_ids, *rest)
+        return loops.run_search(search, EndlessModel(model), memory, forced, sentence_ids, *rest)
 
     with mock.patch.object(search_engine, "run_search", run_forced):
         yield
 
 
 @contextmanager
-def as_long(model: tutorial_gru.Translator, lengths: Tensor) -> Iterator[None]:
-    """The tutorial's decoder, with outputs of given lengths (the end included)."""
+def forced_tutorial_lengths(model: tutorial_gru.Translator, lengths: Tensor) -> Iterator[None]:
+    """Force the outputs of the tutorial's decoder to the given lengths [B] (including the end symbol)."""
     step = 0
 
     def end(module: nn.Module, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
@@ -203,7 +204,7 @@ def as_long(model: tutorial_gru.Translator, lengths: Tensor) -> Iterator[None]:
 
 
 class TestText:
-    """The sentences to translate, and how long each output shall be (the end included)."""
+    """The source sentences, and the forced length of each output (including the end symbol)."""
 
     def __init__(self, job: TrainingJob):
         self.tokenizer = job.codecs.source
@@ -211,39 +212,41 @@ class TestText:
         self.source_lengths = [len(ids) + 1 for ids in self.tokenizer.encode(self.sources)]
         self.lengths = [len(ids) + 1 for ids in self.tokenizer.encode([pair.target for pair in job.dev])]
 
-    def sorted(self) -> list[int]:
+    def by_length(self) -> list[int]:
+        """The row numbers, sorted by source length."""
         return sorted(range(len(self.sources)), key=lambda row: self.source_lengths[row])
 
 
-def decoding(job: TrainingJob, text: TestText, batch_tokens: int) -> Work:
-    """All sentences by Saccade's engine."""
+def saccade_decoding(job: TrainingJob, text: TestText, batch_tokens: int) -> Work:
+    """Decode all sentences with Saccade's torch engine."""
     engine = torch_engine(job.model, job.codecs.source, job.codecs.target)
     decode = DecodeConfig(search=Choice("greedy", Greedy, {}), batch_tokens=batch_tokens)
 
     def work() -> int:
         with forced_lengths(text.lengths):
-            found = dict(engine.generate(text.sources, decode))
-        assert [len(found[row][0].ids) for row in range(len(found))] == text.lengths
-        return len(found)
+            outputs = dict(engine.generate(text.sources, decode))
+        assert [len(outputs[row][0].ids) for row in range(len(outputs))] == text.lengths
+        return len(outputs)
 
     return work
 
 
-def peer_decoding(model: tutorial_gru.Translator, text: TestText, order: Sequence[int], stop: bool) -> Work:
-    """All sentences by the tutorial, in a given order. It may make as many steps as the longest reference needs."""
+def tutorial_decoding(model: tutorial_gru.Translator, text: TestText, order: Sequence[int], stop: bool) -> Work:
+    """Decode all sentences in the given order with the tutorial's greedy search. Without `stop`, every batch runs as
+    many steps as the longest reference of the whole test set."""
     longest = max(text.lengths)
 
     def work() -> int:
-        found: dict[int, str] = {}
-        for first in range(0, len(order), AT_ONCE):
-            rows = order[first : first + AT_ONCE]
+        translations: dict[int, str] = {}
+        for first in range(0, len(order), DECODING_BATCH):
+            rows = order[first : first + DECODING_BATCH]
             sources, lengths = padded(text.tokenizer.encode([text.sources[row] for row in rows]))
             ends = [text.lengths[row] for row in rows]
-            with as_long(model, torch.tensor(ends)):
+            with forced_tutorial_lengths(model, torch.tensor(ends)):
                 outputs = tutorial_gru.greedy(model, sources, lengths, longest, stop)
             assert [len(ids) + 1 for ids in outputs] == ends
-            found |= {row: text.tokenizer.decode(ids) for row, ids in zip(rows, outputs, strict=True)}
-        return len(found)
+            translations |= {row: text.tokenizer.decode(ids) for row, ids in zip(rows, outputs, strict=True)}
+        return len(translations)
 
     return work
 
@@ -251,68 +254,72 @@ def peer_decoding(model: tutorial_gru.Translator, text: TestText, order: Sequenc
 # ── measuring ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def rates(works: dict[str, Work], rounds: int, repeats: int) -> dict[str, float]:
-    """The median of work a second. All warm up, then they take turns, so that a slow minute hits all alike."""
-    found: dict[str, list[float]] = {name: [] for name in works}
+def median_speeds(works: dict[str, Work], rounds: int, repeats: int) -> dict[str, float]:
+    """The median speed of each system, without a first warm-up round. They take turns, so that a slow minute of the
+    machine affects all of them."""
+    speeds: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
             began = time.perf_counter()
             done = sum(work() for _ in range(repeats))
-            if number:
-                found[name].append(done / (time.perf_counter() - began))
-    return {name: statistics.median(each) for name, each in found.items()}
+            if number > 0:
+                speeds[name].append(done / (time.perf_counter() - began))
+    return {name: statistics.median(each) for name, each in speeds.items()}
 
 
-def show(title: str, unit: str, found: dict[str, float]) -> None:
-    """A table; the first row is Saccade's, and how many times faster it is stands in the others."""
-    ours = next(iter(found.values()))
+def show(title: str, unit: str, speeds: dict[str, float]) -> None:
+    """Print a table whose first row is Saccade; the last column is Saccade's speed relative to that of the row."""
+    saccade_speed = next(iter(speeds.values()))
     print(f"\n{title}")
-    for name, rate in found.items():
-        print(f"  {name:<50} {rate:10,.1f} {unit}   {ours / rate:6.2f}")
+    for name, speed in speeds.items():
+        print(f"  {name:<50} {speed:10,.1f} {unit}   {saccade_speed / speed:6.2f} ×")
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where Multi30k is")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each system")
-    parser.add_argument("--updates", type=int, default=5, help="updates in a turn")
-    parser.add_argument("--dim", type=int, default=256, help="width of everything")
+    parser.add_argument("folder", type=Path, help="folder that holds Multi30k")
+    parser.add_argument("--rounds", type=int, default=7, help="measured rounds")
+    parser.add_argument("--updates", type=int, default=5, help="updates per round")
+    parser.add_argument("--dim", type=int, default=256, help="width of embeddings and hidden states")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
 
 def main() -> None:
-    given = arguments()
-    job = prepare(recipe(given.folder, given.dim), RunFolder(Path("no-run")), Silent())
+    options = arguments()
+    job = prepare(recipe(options.folder, options.dim), RunFolder(Path("no-run")), Silent())
     tutorial, same = (
-        tutorial_gru.Translator(job.codecs.source.size, given.dim, DROPOUT, narrow=narrow) for narrow in (False, True)
+        tutorial_gru.Translator(job.codecs.source.size, options.dim, DROPOUT, narrow=narrow) for narrow in (False, True)
     )
     text = TestText(job)
-    at_once = AT_ONCE * round(statistics.mean(text.source_lengths))
+    batch_tokens = DECODING_BATCH * round(statistics.mean(text.source_lengths))
     training: dict[str, Work] = {
-        "Saccade": learning(job),
-        "tutorial, 128 random sentences": peer_learning(tutorial, random_batches(job)),
-        "tutorial, Saccade's batches": peer_learning(tutorial, bucketed_batches(job)),
-        "tutorial, Saccade's batches and output layer": peer_learning(same, bucketed_batches(job)),
+        "Saccade": saccade_training(job),
+        "tutorial, 128 random sentences": tutorial_training(tutorial, random_batches(job)),
+        "tutorial, Saccade's batches": tutorial_training(tutorial, bucketed_batches(job)),
+        "tutorial, Saccade's batches and output layer": tutorial_training(same, bucketed_batches(job)),
     }
     in_file = range(len(text.sources))
-    writing: dict[str, Work] = {
-        "Saccade, about 32 a batch": decoding(job, text, at_once),
-        "Saccade, its usual batches": decoding(job, text, job.recipe.decode.batch_tokens),
-        "tutorial, always all steps": peer_decoding(tutorial, text, in_file, stop=False),
-        "tutorial, until all have ended": peer_decoding(tutorial, text, in_file, stop=True),
-        "tutorial, the same, sorted, Saccade's output layer": peer_decoding(same, text, text.sorted(), stop=True),
+    decoding: dict[str, Work] = {
+        "Saccade, about 32 sentences per batch": saccade_decoding(job, text, batch_tokens),
+        "Saccade, default batches": saccade_decoding(job, text, job.recipe.decode.batch_tokens),
+        "tutorial, always all steps": tutorial_decoding(tutorial, text, in_file, stop=False),
+        "tutorial, until all outputs have ended": tutorial_decoding(tutorial, text, in_file, stop=True),
+        "the same, sorted, with Saccade's output layer": tutorial_decoding(same, text, text.by_length(), stop=True),
     }
     sizes = {"Saccade": job.model, "tutorial": tutorial, "tutorial, Saccade's output layer": same}
     parameters = {name: sum(p.numel() for p in model.parameters()) for name, model in sizes.items()}
-    trained, written = rates(training, given.rounds, given.updates), rates(writing, given.rounds, 1)
-    if given.json:
-        print(json.dumps({"parameters": parameters, "training": trained, "decoding": written}, indent=1))
+    training_speeds = median_speeds(training, options.rounds, options.updates)
+    decoding_speeds = median_speeds(decoding, options.rounds, 1)
+    if options.json:
+        print(
+            json.dumps({"parameters": parameters, "training": training_speeds, "decoding": decoding_speeds}, indent=1)
+        )
         return
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, width {given.dim}")
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, width {options.dim}")
     print("parameters: " + "; ".join(f"{name} {count:,}" for name, count in parameters.items()))
-    show("training, and Saccade's rate over it", "target tokens/s", trained)
-    show("greedy decoding, and Saccade's rate over it", "sentences/s", written)
+    show("training; speed of Saccade relative to the row", "target tokens/s", training_speeds)
+    show("greedy decoding; speed of Saccade relative to the row", "sentences/s", decoding_speeds)
 
 
 if __name__ == "__main__":
