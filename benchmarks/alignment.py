@@ -25,7 +25,7 @@ from typing import Any
 
 from saccade.aligners import statistical
 from saccade.aligners.symmetrize import SYMMETRIZE
-from saccade.data.links import Gold, Links, parse_all, transposed
+from saccade.data.links import GradedLinks, Links, parse_all, transposed
 from saccade.metrics.alignment import score_alignments
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "recipes" / "alignment"))
@@ -43,7 +43,7 @@ def tatoeba(folder: Path) -> list[Pair]:
     return [_split(pair) for pair in prepare.tatoeba(folder / "tatoeba" / "fra-eng.zip")["train"]]
 
 
-def gold_pairs(folder: Path, name: str) -> tuple[list[Pair], list[Gold]]:
+def gold_pairs(folder: Path, name: str) -> tuple[list[Pair], list[GradedLinks]]:
     gold = (folder / "align" / "gold" / f"{name}.gold").read_text("utf-8").rstrip("\n").split("\n")
     pairs = prepare.gold(folder / "align" / "gold" / f"{name}.src-tgt")
     return [_split(pair) for pair in pairs], parse_all(gold, f"{name}.gold")
@@ -57,12 +57,12 @@ def _split(pair: tuple[str, str]) -> Pair:
 
 
 def saccade(sources: Words, targets: Words) -> Directions:
-    return statistical.align(sources, targets), [*map(transposed, statistical.align(targets, sources))]
+    return statistical.align_one_way(sources, targets), [*map(transposed, statistical.align_one_way(targets, sources))]
 
 
 def saccade_plain(sources: Words, targets: Words) -> Directions:
-    forward = statistical.align(sources, targets, fertility=False)
-    return forward, [*map(transposed, statistical.align(targets, sources, fertility=False))]
+    forward = statistical.align_one_way(sources, targets, fertility=False)
+    return forward, [*map(transposed, statistical.align_one_way(targets, sources, fertility=False))]
 
 
 def eflomal(sources: Words, targets: Words) -> Directions:
@@ -108,7 +108,7 @@ def systems() -> dict[str, Aligner]:
 # ── the comparison ────────────────────────────────────────────────────────────────────────────────
 
 
-def compare(pairs: Sequence[Pair], gold: Sequence[Gold]) -> dict[str, dict[str, Any]]:
+def compare(pairs: Sequence[Pair], gold: Sequence[GradedLinks]) -> dict[str, dict[str, Any]]:
     """For each system: the seconds, and the scores on the gold pairs (the last ones) by direction or symmetrization."""
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
     results: dict[str, dict[str, Any]] = {}
@@ -140,7 +140,7 @@ def show(title: str, results: dict[str, dict[str, Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder with tatoeba/ and align/gold/")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     texts: dict[str, list[Pair]] = {"enfr": tatoeba(arguments.folder), "roen": []}

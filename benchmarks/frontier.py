@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from translate import Cell, CTranslate2, Transformers, Translate, engine_translate, run_in_turns, settings
+from translate import Condition, CTranslate2, Transformers, Translate, engine_translate, run_in_turns, settings
 
 import saccade
 from saccade.formats import ctranslate2, marian
@@ -31,19 +31,19 @@ FAST, BASELINE = "the fast recipe, CTranslate2 int8, beam 1", "CTranslate2's API
 
 @dataclass(frozen=True)
 class System:
-    """A system with its beam size; `on(cell)` is its translation function for a batch size."""
+    """A system with its beam size; `translator(condition)` is its translation function for a batch size."""
 
     name: str
     beam: int
-    on: Callable[[Cell], Translate]
+    translator: Callable[[Condition], Translate]
 
     def at(self, batch: int, sentences: list[str]) -> Translate:
-        return self.on(Cell(batch, self.beam, sentences))
+        return self.translator(Condition(batch, self.beam, sentences))
 
 
 def saccade_system(name: str, folder: Path, engine: str, quantization: str, beam: int) -> System:
     run = saccade.load(folder, engine=engine, quantization=quantization)
-    return System(name, beam, lambda cell: engine_translate(run.engine, settings(run, cell), cell.batch))
+    return System(name, beam, lambda condition: engine_translate(run.engine, settings(run, condition), condition.batch))
 
 
 def systems(folder: Path, fast: Path, scratch: Path) -> list[System]:
@@ -54,14 +54,14 @@ def systems(folder: Path, fast: Path, scratch: Path) -> list[System]:
     int8_api = CTranslate2(scratch / "int8", run, "int8")
     return [
         saccade_system(FAST, fast, "ctranslate2", "int8", 1),
-        System(BASELINE, 1, int8_api.on),
+        System(BASELINE, 1, int8_api.translator),
         saccade_system("CTranslate2 int8, beam 1", folder, "ctranslate2", "int8", 1),
         saccade_system("CTranslate2 float32, beam 1", folder, "ctranslate2", "float32", 1),
         saccade_system("CTranslate2 float32, beam 5", folder, "ctranslate2", "float32", 5),
         saccade_system("torch, beam 1", folder, "torch", "float32", 1),
         saccade_system("torch, beam 5", folder, "torch", "float32", 5),
-        System("transformers' generate, beam 1", 1, generate.on),
-        System("transformers' generate, beam 5", 5, generate.on),
+        System("transformers' generate, beam 1", 1, generate.translator),
+        System("transformers' generate, beam 5", 5, generate.translator),
     ]
 
 
@@ -78,6 +78,7 @@ def plot(results: dict[str, Any], picture: Path) -> None:
     for at, batch in zip(axes, BATCHES, strict=True):
         for number, (name, row) in enumerate(results["systems"].items(), 1):
             point = row["sentences_per_second"][str(batch)], row["bleu"]
+            # gray: other libraries, the only names with an apostrophe
             color = "C3" if name == FAST else "C7" if "'" in name else "C0"
             at.scatter(*point, color=color, zorder=3, label=f"{number}  {name}")
             at.annotate(
@@ -103,10 +104,10 @@ def summary(results: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("fast", type=Path)
-    parser.add_argument("text")
-    parser.add_argument("reference")
+    parser.add_argument("run", type=Path, help="a trained Transformer run")
+    parser.add_argument("fast", type=Path, help="the faster run that is compared with RUN")
+    parser.add_argument("text", help="source sentences, one per line")
+    parser.add_argument("reference", help="reference translations, one per line")
     parser.add_argument("--sentences", type=int, default=300, help="at batch 1; three times as many for batch 64")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--picture", type=Path, help="write a plot to this file, such as frontier.png")

@@ -34,7 +34,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import IO, NamedTuple
 
-LATENCY_CLIENTS, THROUGHPUT_CLIENTS = 4, 32  # closed-loop clients in the measurements of each
+LATENCY_CLIENTS, THROUGHPUT_CLIENTS = 4, 32  # closed-loop clients when latency, and when throughput, is measured
 DEADLINE = 10  # seconds; an option of the server
 OVERLOAD = 10  # times the measured capacity
 MAX_RECOVERY = 5  # seconds until latency must be normal again
@@ -268,8 +268,8 @@ class OverloadResults:
     memory: list[int]  # after a sixth of the overload, and at its end
 
     def recovery_seconds(self) -> float:
-        """The seconds after the overload from which on the median latency of every second is normal; infinite if that
-        of the last second is not."""
+        """How many seconds after the overload latency is back to normal: from then on, the median latency of each
+        second is normal. Infinite if it is not normal in the last measured second."""
         normal = MAX_NORMAL_LATENCY * latency_percentile(self.before, 50)
         latencies: dict[int, list[float]] = {}  # by second after the overload
         for start, latency in self.after.accepted:

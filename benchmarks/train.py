@@ -8,7 +8,7 @@ tokens, and have the same sizes, loss, gradient clipping and AdamW. Each runs in
 that a slow minute of the machine affects all of them; the reported ratios are medians of the ratios within a round.
 
 The limit computes every matrix product of an update (the forward product and both backward products) at the model's
-shapes, without padding: either with all threads on each product or with one thread per part of the batch, whichever is
+shapes, without padding: either with all threads on each product or with one thread per shard of the batch, whichever is
 faster. There are two limits. The limit of torch.mm, with preallocated outputs, bounds every program that uses torch's
 own products, as both peers do. The other limit uses oneDNN where Saccade does (`parts/fast_linear.py`); elsewhere the
 two are equal.
@@ -137,6 +137,8 @@ class Products:
             )
             fast_linear.linear_no_grad(x, weight)
             fast_linear.linear_no_grad(y, weight.t())
+            # the weight gradient yᵀx; where there are more outputs than inputs, its transpose xᵀy, which Saccade's
+            # output layer accumulates
             fast_linear.linear_no_grad(*(y.t(), x.t()) if outputs <= inputs else (x.t(), y.t()))
             return
         x, weight, y = (
@@ -153,7 +155,7 @@ class Products:
         batch, width = rows * self.sizes.heads, self.sizes.dim // self.sizes.heads
         q, k = self.buffer("q", batch, queries, width), self.buffer("k", batch, keys, width)
         weights = self.buffer("a", batch, queries, keys)
-        for _ in range(2):
+        for _ in range(2):  # six products of these shapes, two forward and four backward; the buffers stand in for both
             torch.bmm(q, k.transpose(1, 2), out=weights)
             torch.bmm(weights, k, out=q)
             torch.bmm(weights.transpose(1, 2), q, out=k)
@@ -174,22 +176,24 @@ class Products:
 
 class Limit:
     """The matrix products of an update, computed in the faster of two ways: all threads on each product, or one thread
-    per part of the batch."""
+    per shard of the batch."""
 
     def __init__(self, sizes: Sizes, as_saccade: bool):
         threads = torch.get_num_threads()
         self._all_threads = Products(sizes, as_saccade)
         self._pool = ThreadPoolExecutor(threads, "limit", torch.set_num_threads, (1,))
-        self._parts = [*self._pool.map(lambda _: Products(sizes, as_saccade), range(threads))]
+        self._shard_products = [*self._pool.map(lambda _: Products(sizes, as_saccade), range(threads))]
         self._faster: Step | None = None
 
     def __call__(self, batch: Batch) -> None:
         if self._faster is None:
-            self._faster = min((self._all_threads, self._thread_per_part), key=lambda step: timed(lambda: step(batch)))
+            self._faster = min((self._all_threads, self._thread_per_shard), key=lambda step: timed(lambda: step(batch)))
         self._faster(batch)
 
-    def _thread_per_part(self, batch: Batch) -> None:
-        for _ in self._pool.map(lambda products, part: products(part), self._parts, batch.split(len(self._parts))):
+    def _thread_per_shard(self, batch: Batch) -> None:
+        for _ in self._pool.map(
+            lambda products, shard: products(shard), self._shard_products, batch.split(len(self._shard_products))
+        ):
             pass  # the iteration raises an error of a thread
 
 
@@ -336,7 +340,7 @@ def lines(size: str, figures: dict[str, float]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, metavar="DIR", help="folder of Multi30k")
     parser.add_argument("--sizes", nargs="+", default=["tiny", "base"], choices=["tiny", "base"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--updates", type=int, default=6)

@@ -4,8 +4,9 @@ with the same weights, exported by Saccade.
     python benchmarks/translate.py RUN TEXT [--batches 1 64] [--beams 1 5] [--sentences 300] [--rounds 3] [--json]
 
 RUN is a trained Transformer that transformers can load; TEXT has one source sentence per line. With batch 1 each
-sentence is translated when the one before it is finished; with 64 all are passed at once, in batches of at most 64,
-sorted by length for every system that does not sort by itself. CTranslate2's API is used as its documentation advises
+sentence is translated when the one before it is finished; with 64 all are passed at once. transformers and
+CTranslate2's API get batches of at most 64 sentences, sorted by length; Saccade's engines limit the padded tokens of a
+batch, here to 64 × the mean length. CTranslate2's API is used as its documentation advises
 for CPUs: one worker per core with one thread each, and sorted batches. The systems run in turns, and the ratios are
 medians over the rounds.
 """
@@ -31,7 +32,7 @@ Translate = Callable[[Sequence[str]], list[str]]
 ENGINES = ("torch", "ctranslate2", "onnx")
 
 
-class Cell:
+class Condition:
     """A batch size, a beam size and the sentences that every system translates."""
 
     def __init__(self, batch: int, beam: int, sentences: Sequence[str]):
@@ -45,11 +46,11 @@ class Cell:
 # ── Saccade ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def settings(run: Any, cell: Cell) -> DecodeConfig:
-    """Decode settings with the beam size of the cell, and batches of about its batch size."""
-    lengths = [len(ids) + 1 for ids in run.codecs.source.encode(cell.sentences)]
-    search = {"kind": "beam", "size": cell.beam} if cell.beam > 1 else "greedy"
-    batch = {"batch_tokens": int(cell.batch * statistics.mean(lengths) * cell.beam) + 1}
+def settings(run: Any, condition: Condition) -> DecodeConfig:
+    """Decode settings with the beam size of the condition, and batches of about its batch size."""
+    lengths = [len(ids) + 1 for ids in run.codecs.source.encode(condition.sentences)]
+    search = {"kind": "beam", "size": condition.beam} if condition.beam > 1 else "greedy"
+    batch = {"batch_tokens": int(condition.batch * statistics.mean(lengths) * condition.beam) + 1}
     tree = {**plain(run.recipe.decode), "search": search, "scores": False, **batch}  # like `saccade translate`
     return resolve(DecodeConfig, [python_layer(tree)]).config
 
@@ -85,19 +86,19 @@ class Transformers:
         self.tokenizer: Any = MarianTokenizer.from_pretrained(folder)
         self.model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
 
-    def on(self, cell: Cell) -> Translate:
+    def translator(self, condition: Condition) -> Translate:
         import torch
 
         def translate_batch(sentences: Sequence[str]) -> list[str]:
             inputs = self.tokenizer(list(sentences), return_tensors="pt", padding=True)
             longest = 2 * inputs["input_ids"].shape[1] + 10
             with torch.inference_mode():
-                ids = self.model.generate(**inputs, num_beams=cell.beam, max_length=longest, early_stopping=False)
+                ids = self.model.generate(**inputs, num_beams=condition.beam, max_length=longest, early_stopping=False)
             return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
 
         def translate(sentences: Sequence[str]) -> list[str]:
-            if cell.batch > 1:
-                return in_sorted_batches(sentences, cell.batch, translate_batch)
+            if condition.batch > 1:
+                return in_sorted_batches(sentences, condition.batch, translate_batch)
             return [translate_batch([sentence])[0] for sentence in sentences]
 
         return translate
@@ -117,16 +118,16 @@ class CTranslate2:
             str(folder), compute_type=quantization, inter_threads=cores, intra_threads=1
         )
 
-    def on(self, cell: Cell) -> Translate:
+    def translator(self, condition: Condition) -> Translate:
         def translate(sentences: Sequence[str], translator: Any) -> list[str]:
             pieces = [[self.names[i] for i in ids] for ids in self.source.encode(sentences)]
             longest = 2 * max(map(len, pieces)) + 10
             results = translator.translate_batch(
-                pieces, beam_size=cell.beam, max_batch_size=cell.batch, max_decoding_length=longest
+                pieces, beam_size=condition.beam, max_batch_size=condition.batch, max_decoding_length=longest
             )
             return [self.target.decode([self.ids[name] for name in result.hypotheses[0]]) for result in results]
 
-        if cell.batch == 1:
+        if condition.batch == 1:
             return lambda sentences: [translate([sentence], self.single)[0] for sentence in sentences]
         return lambda sentences: translate(sentences, self.parallel)
 
@@ -147,10 +148,14 @@ class Systems:
         self.transformers = Transformers(scratch / "hf")
         self.ctranslate2 = CTranslate2(scratch / "ct2", self.run, "float32")
 
-    def on(self, cell: Cell) -> dict[str, Translate]:
-        decode = settings(self.run, cell)
-        engines = {f"saccade {name}": engine_translate(e, decode, cell.batch) for name, e in self.engines.items()}
-        return {**engines, "transformers": self.transformers.on(cell), "ctranslate2": self.ctranslate2.on(cell)}
+    def translator(self, condition: Condition) -> dict[str, Translate]:
+        decode = settings(self.run, condition)
+        engines = {f"saccade {name}": engine_translate(e, decode, condition.batch) for name, e in self.engines.items()}
+        return {
+            **engines,
+            "transformers": self.transformers.translator(condition),
+            "ctranslate2": self.ctranslate2.translator(condition),
+        }
 
 
 def run_in_turns(
@@ -171,11 +176,11 @@ def run_in_turns(
     return speeds, texts
 
 
-def measure(systems: Systems, cell: Cell, rounds: int) -> dict[str, Any]:
+def measure(systems: Systems, condition: Condition, rounds: int) -> dict[str, Any]:
     """Sentences and tokens per second of every system, the share of outputs equal to the torch engine's, and ratios."""
-    speeds, texts = run_in_turns(systems.on(cell), cell.sentences, rounds)
+    speeds, texts = run_in_turns(systems.translator(condition), condition.sentences, rounds)
     tokens = sum(len(ids) + 1 for ids in systems.run.codecs.target.encode(texts["saccade torch"]))
-    tokens_per_sentence = tokens / len(cell.sentences)
+    tokens_per_sentence = tokens / len(condition.sentences)
 
     def ratio(system: str, baseline: str) -> float:
         return statistics.median(a / b for a, b in zip(speeds[system], speeds[baseline], strict=True))
@@ -188,7 +193,7 @@ def measure(systems: Systems, cell: Cell, rounds: int) -> dict[str, Any]:
             for name, outputs in texts.items()
         },
         "torch_to_transformers": ratio("saccade torch", "transformers"),
-        "auto_to_ctranslate2": ratio("saccade ctranslate2", "ctranslate2"),
+        "engine_to_api": ratio("saccade ctranslate2", "ctranslate2"),
     }
 
 
@@ -198,14 +203,16 @@ def summary(name: str, results: dict[str, Any]) -> str:
         tokens, same = results["tokens_per_second"][system], results["same_as_torch"][system]
         lines.append(f"  {system:20} {speed:8.1f} sentences/s  {tokens:8.0f} tokens/s  {same:.1%} same as torch")
     lines.append(f"  the torch engine is {results['torch_to_transformers']:.2f} × transformers' generate")
-    lines.append(f"  auto (CTranslate2) is {results['auto_to_ctranslate2']:.2f} × CTranslate2's own API")
+    lines.append(
+        f"  Saccade's CTranslate2 engine (the choice of `auto`) is {results['engine_to_api']:.2f} × its own API"
+    )
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("text")
+    parser.add_argument("run", type=Path, help="a trained Transformer run")
+    parser.add_argument("text", help="source sentences, one per line")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--beams", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--sentences", type=int, default=300, help="at batch 1; three times as many for larger batches")
@@ -218,10 +225,10 @@ def main() -> None:
         results = {}
         for batch in arguments.batches:
             for beam in arguments.beams:
-                cell = Cell(batch, beam, text[: arguments.sentences] if batch == 1 else text)
-                results[cell.name] = measure(systems, cell, arguments.rounds)
+                condition = Condition(batch, beam, text[: arguments.sentences] if batch == 1 else text)
+                results[condition.name] = measure(systems, condition, arguments.rounds)
                 print(
-                    summary(cell.name, results[cell.name]),
+                    summary(condition.name, results[condition.name]),
                     file=sys.stderr if arguments.json else sys.stdout,
                     flush=True,
                 )

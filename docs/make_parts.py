@@ -37,7 +37,7 @@ TABLES: dict[str, Mapping[str, Callable[..., object]]] = {
     "model.decoder": DECODERS,
     "model.head": HEADS,
     "model.encoder.cell, model.decoder.cell": CELLS,
-    "model.decoder.cross (of `recurrent`)": CONTEXTS,
+    "model.decoder.cross": CONTEXTS,
     "model.decoder.readout": READOUTS,
     "model.encoder.pool": POOLS,
     "model.encoder.embedding": EMBEDDINGS,
@@ -53,34 +53,38 @@ TABLES: dict[str, Mapping[str, Callable[..., object]]] = {
     "data.train, data.dev, data.test": SOURCES,
     "data.tokenizer": TOKENIZERS,
     "task": TASKS,
-    "task.guide (of `translation`)": GUIDES,
+    "task.guide": GUIDES,
     "train.optimizer": OPTIMIZERS,
     "train.schedule": SCHEDULES,
     "decode.search": SEARCHES,
 }
+OWNERS = {"model.decoder.cross": "recurrent", "task.guide": "translation"}  # the only kind that has this slot
 
 
-def options(kind: str, part: Callable[..., object]) -> str:
+def options(kind: str, implementation: Callable[..., object]) -> str:
     """`name = default` of each option, only `name` if it has no default."""
-    fields = schema(kind, part).model_fields
+    fields = schema(kind, implementation).model_fields
     texts = [name if field.is_required() else f"{name} = {as_text(field.default)}" for name, field in fields.items()]
     return ", ".join(f"`{text}`" for text in texts)
 
 
 def as_text(default: object) -> str:
-    """A default as text, with TOML's true and false; the name of the kind if it is a part."""
+    """A default as text, with TOML's true and false; for a class of one of the tables, the name of its kind."""
     if callable(default):
-        return next(kind for table in TABLES.values() for kind, part in table.items() if part is default)
+        return next(kind for table in TABLES.values() for kind, entry in table.items() if entry is default)
+    if default == "":
+        return '""'
     return str(plain(default)).replace("True", "true").replace("False", "false")
 
 
 def page() -> str:
     lines = ["# All slots and kinds", "", "Generated from the tables in the code by `python docs/make_parts.py`.", ""]
     for key, table in TABLES.items():
-        lines += [f"## `{key}`", "", "| kind | description | options |", "|---|---|---|"]
-        for kind, part in table.items():
-            description = " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split()).replace("|", "\\|")
-            lines.append(f"| `{kind}` | {description} | {options(kind, part)} |")
+        owner = f" of `{OWNERS[key]}`" if key in OWNERS else ""
+        lines += [f"## `{key}`{owner}", "", "| kind | description | options |", "|---|---|---|"]
+        for kind, implementation in table.items():
+            description = " ".join((inspect.getdoc(implementation) or "").split("\n\n")[0].split()).replace("|", "\\|")
+            lines.append(f"| `{kind}` | {description} | {options(kind, implementation)} |")
         lines.append("")
     return "\n".join(lines)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import saccade
 from saccade.console import track
-from saccade.decode.engine import in_order, search_settings
+from saccade.decode.engine import changed_decode_config, in_order
 from saccade.lines import file_lines
 
 
@@ -23,7 +23,7 @@ def translate(teacher: Path, sentences: list[str], beam: int) -> Iterator[str]:
     """Yield the best beam-search hypothesis for each sentence, in order."""
     model = saccade.load(teacher, engine="auto")
     search = {"search": {"kind": "beam", "size": beam}, "scores": False}
-    results = model.engine.generate(sentences, search_settings(model.recipe.decode, search))
+    results = model.engine.generate(sentences, changed_decode_config(model.recipe.decode, search))
     return (outputs[0].text for outputs in in_order(track(results, len(sentences), teacher.name)))
 
 

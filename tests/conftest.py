@@ -1,4 +1,5 @@
-"""Shape annotations of the package are checked while tests run, and only then."""
+"""Shape annotations of the modules in `CHECKED` are checked while tests run, and only then; tests that use slow
+fixtures are marked slow."""
 
 import os
 import sys
@@ -61,7 +62,7 @@ _install()
 
 
 @pytest.fixture
-def unchecked() -> Iterator[None]:
+def without_shape_checks() -> Iterator[None]:
     """Turn shape checks off, which makes a long test faster."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield

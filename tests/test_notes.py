@@ -11,14 +11,14 @@ from saccade.config import python_layer, resolve
 from saccade.data.batches import Corpus
 from saccade.errors import SaccadeError
 from saccade.models.assemble import Model, ModelConfig, assemble
-from saccade.notes import Part, capture, listen
+from saccade.notes import RecordingModule, capture, listen
 from saccade.places import Memory, Places
-from saccade.tasks.losses import auxiliary_losses, next_token
+from saccade.tasks.losses import auxiliary_losses, next_token_loss
 
 KINDS = ("weights", "loss", "sampled")
 
 
-class Recorder(Part):
+class Recorder(RecordingModule):
     """Records a note of every kind for every position."""
 
     def forward(self, value: float, places: Places) -> None:
@@ -122,7 +122,7 @@ def test_new_positions_are_concatenated_and_repeated_positions_are_another_pass(
 
 
 def test_columns_of_later_keys_are_zero_for_earlier_steps() -> None:
-    part = Part()
+    part = RecordingModule()
     with capture(part) as maps:
         for step in range(3):
             part.note("weights", torch.full((1, 1, 1, step + 1), 1.0), places(1, start=step, rows=1))
@@ -171,7 +171,7 @@ def test_coverage_loss_and_its_gradient_are_sums_over_the_rows() -> None:
     results = []
     for batches in ([[0, 1, 2, 3]], HALVES):
         model.zero_grad()
-        losses = [next_token(model, CORPUS.batch(rows), 0.1) for rows in batches]
+        losses = [next_token_loss(model, CORPUS.batch(rows), 0.1) for rows in batches]
         for loss in losses:
             loss.total.backward()
         results.append((sum(loss.logged["decoder.cross"] for loss in losses), gradient(model)))
@@ -183,20 +183,20 @@ def test_coverage_loss_and_its_gradient_are_sums_over_the_rows() -> None:
 
 def test_training_loss_is_the_sum_of_all_logged_losses() -> None:
     model = recurrent_model(COVERAGE)
-    loss = next_token(model, CORPUS.batch([0, 1]), 0.0)
+    loss = next_token_loss(model, CORPUS.batch([0, 1]), 0.0)
     assert set(loss.logged) == {"cost", "decoder.cross"}
     assert float(loss.total.detach()) == pytest.approx(sum(loss.logged.values()))
-    evaluation = next_token(model.eval(), CORPUS.batch([0, 1]), 0.0)
+    evaluation = next_token_loss(model.eval(), CORPUS.batch([0, 1]), 0.0)
     assert float(evaluation.total.detach()) == pytest.approx(loss.logged["cost"])
     assert set(evaluation.logged) == {"cost"}
 
 
 def test_coverage_loss_with_weight_zero_is_not_computed() -> None:
     model = recurrent_model(COVERAGE | {"coverage_loss": 0.0})
-    assert set(next_token(model, CORPUS.batch([0, 1]), 0.0).logged) == {"cost"}
+    assert set(next_token_loss(model, CORPUS.batch([0, 1]), 0.0).logged) == {"cost"}
 
 
-class ConstantLoss(Part):
+class ConstantLoss(RecordingModule):
     """A context of width 0 that records an auxiliary loss of 1 per position, `passes` times."""
 
     attends, width = False, 0
@@ -220,7 +220,7 @@ def test_auxiliary_loss_of_padding_is_not_counted(passes: int) -> None:
     model = recurrent_model("at_start")
     assert model.decoder is not None
     model.decoder.cross = ConstantLoss(passes)  # type: ignore[attr-defined]
-    loss = next_token(model, CORPUS.batch([0, 1, 2, 3]), 0.0)
+    loss = next_token_loss(model, CORPUS.batch([0, 1, 2, 3]), 0.0)
     names = ["decoder.cross", "decoder.cross@1"][:passes]
     assert {name: cost for name, cost in loss.logged.items() if name != "cost"} == dict.fromkeys(names, 5 + 1 + 2 + 4)
     assert float(loss.total.detach()) == pytest.approx(loss.logged["cost"] + passes * 12)
@@ -228,7 +228,7 @@ def test_auxiliary_loss_of_padding_is_not_counted(passes: int) -> None:
 
 def test_policy_loss_is_logged_under_the_name_of_the_normalizer() -> None:
     model = recurrent_model({"score": "additive", "normalizer": "hard"})
-    assert set(next_token(model, CORPUS.batch([0, 1]), 0.0).logged) == {"cost", "decoder.cross.normalizer"}
+    assert set(next_token_loss(model, CORPUS.batch([0, 1]), 0.0).logged) == {"cost", "decoder.cross.normalizer"}
 
 
 @pytest.mark.parametrize("cross", [COVERAGE, {"score": "additive", "normalizer": "hard"}], ids=["coverage", "hard"])
@@ -239,10 +239,10 @@ def test_capture_does_not_change_the_training_loss(cross: Any) -> None:
         torch.manual_seed(1)
         if capturing:
             with capture(model) as maps:
-                totals.append(next_token(model, CORPUS.batch([0, 1]), 0.0))
+                totals.append(next_token_loss(model, CORPUS.batch([0, 1]), 0.0))
             assert maps["decoder.cross"].shape == (2, 1, 6, 4)
         else:
-            totals.append(next_token(model, CORPUS.batch([0, 1]), 0.0))
+            totals.append(next_token_loss(model, CORPUS.batch([0, 1]), 0.0))
     assert torch.equal(totals[0].total, totals[1].total)
     assert totals[0].logged == totals[1].logged
 

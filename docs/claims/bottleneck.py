@@ -30,7 +30,7 @@ ADDITIVE = {"kind": "unprojected", "score": "additive"}
 SYSTEMS: dict[str, tuple[str, Any, int, int, Sequence[int], str]] = {
     "attention": ("additive attention", ADDITIVE, 64, UPDATES, SEEDS, GREEN),
     "every": ("summary at every step", "every_step", 68, UPDATES, SEEDS, BLUE),
-    "start": ("summary at the start", "at_start", 76, UPDATES, SEEDS, RED),
+    "start": ("summary as initial state", "at_start", 76, UPDATES, SEEDS, RED),
     "longer": ("every step, 3 × the updates", "every_step", 68, 3 * UPDATES, SEEDS[:1], PURPLE),
     "wider": ("every step, 2 × the width", "every_step", 136, UPDATES, SEEDS[:1], ORANGE),
 }
@@ -48,7 +48,8 @@ def trained_run(name: str, seed: int, runs: Path) -> saccade.Run:
 
 
 def accuracy_by_length(run: saccade.Run, lengths: Sequence[int], rows: int = TEST_ROWS) -> list[tuple[float, float]]:
-    """For each length: the fraction of correct sequences, and of correct symbols by position."""
+    """For each length: the fraction of correct sequences, and the fraction of symbols that are correct at their
+    position."""
     accuracies = []
     for length in lengths:
         texts = [pair.source for pair in Copy(rows=rows, shortest=length, longest=length, split="test").rows()]

@@ -19,7 +19,7 @@ from saccade.data.batches import Batch, Corpus
 from saccade.data.sources.generated import Copy
 from saccade.notes import capture, listen
 from saccade.parts import NORMALIZERS, Hard
-from saccade.tasks.losses import next_token, teacher_forced_hidden
+from saccade.tasks.losses import next_token_loss, teacher_forced_hidden
 from saccade.training.progress import Silent
 
 LONGEST, SYMBOLS, UPDATES, VALIDATE_EVERY, SEEDS = 10, 10, 2000, 100, (1, 2)
@@ -34,7 +34,7 @@ AttentionStatistics = tuple[float, float, float]  # entropy, nonzero weights, we
 class NoBaseline(Hard):
     """Hard attention trained without a baseline."""
 
-    def _remember(self, cost: Tensor, count: Tensor) -> None:
+    def _update_baseline(self, cost: Tensor, count: Tensor) -> None:
         pass  # the baseline stays zero
 
 
@@ -44,7 +44,7 @@ SYSTEMS: dict[str, tuple[str, Any, str]] = {  # name: (title, cross, color)
     "soft": ("soft", {"kind": "unprojected", "score": "additive", "normalizer": "softmax"}, BLUE),
     "sparse": ("sparsemax", {"kind": "unprojected", "score": "additive", "normalizer": "sparsemax"}, GREEN),
     "hard": ("hard", {"kind": "unprojected", "score": "additive", "normalizer": "hard"}, RED),
-    "plain": (
+    "hard_no_baseline": (
         "hard, no baseline",
         {"kind": "unprojected", "score": "additive", "normalizer": "hard_no_baseline"},
         ORANGE,
@@ -115,13 +115,13 @@ def gradient_noise(run: saccade.Run, baseline: float | None) -> GradientNoise:
     batch, model = test_batch(run, 32), run.model.train()
     normalizer = model.get_submodule(f"{ATTENTION}.normalizer")
     assert isinstance(normalizer, Hard)
-    normalizer.entropy, fixed = 0.0, normalizer.baseline.item() if baseline is None else baseline
+    normalizer.entropy_weight, fixed = 0.0, normalizer.baseline.item() if baseline is None else baseline
     weights = list(model.get_submodule(f"{ATTENTION}.score").parameters())
     estimates = []
     for seed in range(SAMPLES):
         torch.manual_seed(seed)
         normalizer.baseline.fill_(fixed)  # `policy_loss` updates it
-        loss = next_token(model, batch, smoothing=0.0)
+        loss = next_token_loss(model, batch, smoothing=0.0)
         gradients = torch.autograd.grad(loss.total / loss.count, weights)
         estimates.append(torch.cat([gradient.flatten() for gradient in gradients]))
     model.eval()
@@ -173,14 +173,14 @@ LABEL_POSITIONS = (  # panel, system, x, y
     (0, "soft", 60, 84),
     (0, "sparse", 60, 104),
     (0, "hard", 950, 80),
-    (0, "plain", 1150, 42),
+    (0, "hard_no_baseline", 1150, 42),
     (0, "none", 1350, 57),
     (1, "soft", 1200, 1.3),
     (1, "sparse", 1200, 0.82),
     (1, "hard", 1200, 0.15),
-    (1, "plain", 1000, 2.05),
+    (1, "hard_no_baseline", 1000, 2.05),
     (2, "hard", 150, 4.5),
-    (2, "plain", 300, 150),
+    (2, "hard_no_baseline", 300, 150),
 )
 
 

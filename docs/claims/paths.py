@@ -38,7 +38,7 @@ def predecessors(node: Node) -> Iterator[Node]:
 
 
 def shortest_paths(output: Tensor, inputs: Sequence[Tensor]) -> list[int | None]:
-    """The smallest number of operations on a path from each input to the output (Dijkstra); None if there is npanel."""
+    """The smallest number of operations on a path from each input to the output (Dijkstra); None without a path."""
     start = root(output)
     distances: dict[Node, int] = {}
     tie_breaker = itertools.count()

@@ -1,5 +1,5 @@
 """Make the training files of the alignment recipes: `python recipes/alignment/make_training_files.py OUT`, after
-prepare.py and `saccade align count --src OUT/pairs.en --tgt OUT/pairs.fr --symmetrise graded -o OUT/pairs.links`.
+prepare.py and `saccade align statistical --src OUT/pairs.en --tgt OUT/pairs.fr --symmetrize graded -o OUT/pairs.links`.
 
     train.en train.fr         pairs.en and pairs.fr, with the last 447 pairs (the text of the gold pairs) REPEATS times:
                               they are few, longer than Tatoeba and from another domain

@@ -55,17 +55,17 @@ def words(text: str, rules: tuple[tuple[str, str], ...]) -> str:
 
 
 def is_dev(english: str) -> bool:
-    """Whether a pair is development data. All translations of an English sentence go to the same part."""
+    """Whether a pair is development data. All translations of an English sentence go to the same split."""
     return int.from_bytes(hashlib.sha256(english.lower().encode()).digest()[:4]) % DEV_INTERVAL == 0
 
 
 def tatoeba(path: Path) -> dict[str, list[tuple[str, str]]]:
-    parts: dict[str, list[tuple[str, str]]] = {"train": [], "dev": []}
+    splits: dict[str, list[tuple[str, str]]] = {"train": [], "dev": []}
     for line in zipfile.ZipFile(path).read("fra.txt").decode().split("\n"):
         if line:
             english, french = line.split("\t")[:2]
-            parts["dev" if is_dev(english) else "train"].append((words(english, ENGLISH), words(french, FRENCH)))
-    return parts
+            splits["dev" if is_dev(english) else "train"].append((words(english, ENGLISH), words(french, FRENCH)))
+    return splits
 
 
 def gold(path: Path) -> list[tuple[str, str]]:
@@ -82,10 +82,10 @@ def write(folder: Path, name: str, pairs: list[tuple[str, str]]) -> None:
 
 def main(data: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    parts = tatoeba(data / "tatoeba" / "fra-eng.zip")
+    splits = tatoeba(data / "tatoeba" / "fra-eng.zip")
     aligned = gold(data / "align" / "gold" / "enfr.src-tgt")
-    write(out, "pairs", parts["train"] + aligned)
-    write(out, "dev", parts["dev"])
+    write(out, "pairs", splits["train"] + aligned)
+    write(out, "dev", splits["dev"])
     write(out, "gold", aligned)
 
 

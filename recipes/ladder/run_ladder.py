@@ -28,7 +28,7 @@ BOOTSTRAP_SAMPLES = 1000
 
 
 @dataclass(frozen=True)
-class Rung:
+class LadderResult:
     """The results of one model of the ladder."""
 
     name: str
@@ -42,20 +42,20 @@ class Rung:
     outputs: list[str]
 
 
-def train_and_score(recipe: Path, folder: Path, runs: Path) -> Rung:
+def train_and_score(recipe: Path, folder: Path, runs: Path) -> LadderResult:
     """Train a model and score it on the test set with beam search, unless both are finished already."""
     run = saccade.train(recipe, runs / recipe.stem, set={"data": {"folder": str(folder)}})
     scores_file, outputs_file = (runs / recipe.stem / name for name in ("scores.json", "test.txt"))
     if scores_file.exists():
         outputs = outputs_file.read_text("utf-8").split("\n")[:-1]
-        return Rung(**json.loads(scores_file.read_text("utf-8")), outputs=outputs)
+        return LadderResult(**json.loads(scores_file.read_text("utf-8")), outputs=outputs)
     pairs = run.test_pairs()
     outputs = run.translate([source for source, _ in pairs])
     scores = score(outputs, [reference for _, reference in pairs])
     cost = -sum(run.score(pairs))
     tokens = sum(len(ids) + 1 for ids in run.codecs.target.encode([reference for _, reference in pairs]))
     seconds, tokens_per_second = training_speed(run)
-    rung = Rung(
+    result = LadderResult(
         name=recipe.stem,
         parameters=sum(p.numel() for p in run.model.parameters()),
         minutes=seconds / 60,
@@ -67,8 +67,8 @@ def train_and_score(recipe: Path, folder: Path, runs: Path) -> Rung:
         outputs=outputs,
     )
     outputs_file.write_text("".join(f"{line}\n" for line in outputs), "utf-8")
-    scores_file.write_text(json.dumps({k: v for k, v in asdict(rung).items() if k != "outputs"}, indent=1), "utf-8")
-    return rung
+    scores_file.write_text(json.dumps({k: v for k, v in asdict(result).items() if k != "outputs"}, indent=1), "utf-8")
+    return result
 
 
 def training_speed(run: Run) -> tuple[float, float]:
@@ -78,25 +78,26 @@ def training_speed(run: Run) -> tuple[float, float]:
     return lines[-1]["seconds"], float(np.median(rates))
 
 
-def p_value(baseline: Rung, other: Rung, references: list[str]) -> float:
+def p_value(baseline: LadderResult, other: LadderResult, references: list[str]) -> float:
     """The p-value of the difference in BLEU under the paired bootstrap test."""
-    systems: list[tuple[str, Sequence[str]]] = [(rung.name, rung.outputs) for rung in (baseline, other)]
+    systems: list[tuple[str, Sequence[str]]] = [(result.name, result.outputs) for result in (baseline, other)]
     _, results = PairedTest(systems, {"bleu": BLEU()}, [references], "bs", BOOTSTRAP_SAMPLES)()
     return results["BLEU"][1].p_value  # type: ignore[union-attr]
 
 
-def table(rungs: list[Rung], references: list[str]) -> list[str]:
+def table(results: list[LadderResult], references: list[str]) -> list[str]:
     lines = [
-        "| rung | parameters | BLEU (95 %) | chrF | perplexity | minutes | target tokens/s | p |",
+        "| recipe | parameters | BLEU (95 %) | chrF | perplexity | minutes | target tokens/s | p |",
         "|---|---:|---|---:|---:|---:|---:|---:|",
     ]
-    baseline = next((rung for rung in rungs if rung.name == BASELINE), None)
-    for rung in rungs:
-        low, high = rung.interval
-        p = f"{p_value(baseline, rung, references):.3f}" if baseline and rung is not baseline else ""
+    baseline = next((result for result in results if result.name == BASELINE), None)
+    for result in results:
+        low, high = result.interval
+        p = f"{p_value(baseline, result, references):.3f}" if baseline and result is not baseline else ""
         lines.append(
-            f"| {rung.name} | {rung.parameters / 1e6:.2f} M | {rung.bleu:.1f} ({low:.1f}–{high:.1f}) | {rung.chrf:.1f} "
-            f"| {rung.perplexity:.2f} | {rung.minutes:.1f} | {rung.tokens_per_second:,.0f} | {p} |"
+            f"| {result.name} | {result.parameters / 1e6:.2f} M | {result.bleu:.1f} ({low:.1f}–{high:.1f}) "
+            f"| {result.chrf:.1f} | {result.perplexity:.2f} | {result.minutes:.1f} | {result.tokens_per_second:,.0f} "
+            f"| {p} |"
         )
     return lines
 
@@ -108,9 +109,9 @@ def main() -> None:
     recipes = {recipe.stem: recipe for recipe in sorted(FOLDER.glob("[0-9]*.toml"))}
     parser.add_argument("--only", nargs="+", choices=recipes, default=list(recipes), help="only these models")
     options = parser.parse_args()
-    rungs = [train_and_score(recipes[name], options.folder, options.runs) for name in options.only]
+    results = [train_and_score(recipes[name], options.folder, options.runs) for name in options.only]
     references = [reference for _, reference in saccade.load(options.runs / options.only[0]).test_pairs()]
-    print("\n".join(table(sorted(rungs, key=lambda rung: rung.bleu), references)))
+    print("\n".join(table(sorted(results, key=lambda result: result.bleu), references)))
 
 
 if __name__ == "__main__":

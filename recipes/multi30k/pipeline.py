@@ -31,9 +31,9 @@ Arguments = list[str]  # of a command, after `python`
 class Pipeline:
     """The steps of the pipeline. Each step runs in subprocesses, and each subprocess writes its own log."""
 
-    def __init__(self, data: Path, runs: Path, form: str, overrides: list[str]):
-        """`form` is the part of the data file names between split and language: "" (raw) or ".lc.norm.tok"."""
-        self._data, self._runs, self._form = data, runs, form
+    def __init__(self, data: Path, runs: Path, name_suffix: str, overrides: list[str]):
+        """`name_suffix` comes after the split in the names of the data files: "" (raw text) or ".lc.norm.tok"."""
+        self._data, self._runs, self._name_suffix = data, runs, name_suffix
         self._overrides = [f"data.folder={data}", *overrides]
         self._diversified = runs / "diversified"
         self._start = time.monotonic()
@@ -66,7 +66,7 @@ class Pipeline:
         print(f"{(time.monotonic() - self._start) / 60:5.1f} min: {message}", flush=True)
 
     def _files(self, split: str, direction: str) -> list[str]:
-        return [f"{split}{self._form}.{language}.gz" for language in DIRECTIONS[direction]]
+        return [f"{split}{self._name_suffix}.{language}.gz" for language in DIRECTIONS[direction]]
 
     def _train_command(self, recipe: str, direction: str, train_files: list[str]) -> Arguments:
         dev, test = self._files("val", direction), self._files("test_2016_flickr", direction)
@@ -109,9 +109,9 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="config override, repeatable")
     options = parser.parse_args()
     options.runs.mkdir(parents=True, exist_ok=True)
-    form = "" if options.cased else ".lc.norm.tok"
+    name_suffix = "" if options.cased else ".lc.norm.tok"
     overrides = [f"seed={options.seed}", *options.set]
-    pipeline = Pipeline(options.data.resolve(), options.runs.resolve(), form, overrides)
+    pipeline = Pipeline(options.data.resolve(), options.runs.resolve(), name_suffix, overrides)
     pipeline.train_teachers()
     pipeline.generate_synthetic_pairs()
     pipeline.train_student()

@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from saccade.align.attention import AlignmentSettings, WordPairs, align, default_settings
-from saccade.config import nearest
+from saccade.attention_alignment import AlignmentSettings, WordPairs, align_by_attention, default_settings
+from saccade.config import suggestion
 from saccade.console import track
 from saccade.data.batches import Corpus
 from saccade.data.codecs import Codecs, Scaling
 from saccade.data.frames import as_frames
 from saccade.data.links import Links
-from saccade.data.sources import Frames, Pair, Tagged
+from saccade.data.sources import Pair, Series, Tagged
 from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
-from saccade.decode.engine import DecodeConfig, Engine, Output, in_order, search_settings
+from saccade.decode.engine import DecodeConfig, Engine, Output, changed_decode_config, in_order
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.engines import ENGINES, QUANTIZATIONS, EngineRequest, choose
 from saccade.metrics.translation import score
@@ -45,8 +45,8 @@ AnyTask = TypeVar("AnyTask", Translation, Tagging, Classification)
 
 def load(path: str | Path, checkpoint: str = "auto", *, engine: str = "torch", quantization: str = "float32") -> "Run":
     """Open a trained run. `checkpoint`: auto, average, best, latest or step-N. `engine` computes translations: torch,
-    ctranslate2, onnx, or auto for the fastest that is installed and can run the model. `quantization` int8 needs
-    CTranslate2."""
+    ctranslate2, onnx, or auto for CTranslate2 if it is installed and can run the model, otherwise torch.
+    `quantization` int8 needs CTranslate2."""
     return Run(Path(path), checkpoint, engine, quantization)
 
 
@@ -54,10 +54,12 @@ def train(
     recipe: str | Path | Mapping[str, Any] | Recipe,
     run: str | Path | None = None,
     *,
-    set: Mapping[str, Any] | None = None,  # noqa: A002 - the same word as on the command line
+    set: Mapping[str, Any] | None = None,  # noqa: A002 - as `--set` on the command line
     report: Reporter | None = None,
 ) -> "Run":
-    """Train a recipe: a file, a nested dict, or a Recipe. Calling it again resumes an interrupted training."""
+    """Train a recipe: a file, a preset, a nested dict, or a Recipe. Calling it again resumes an interrupted training.
+    `run` is the run folder (default: runs/NAME for a file or preset, else runs/run). `set` is a nested dict of values
+    that override the recipe."""
     name = Path(recipe).stem if isinstance(recipe, (str, Path)) else "run"
     if isinstance(recipe, Recipe):
         if set:
@@ -78,10 +80,10 @@ class Run:
         self, path: Path, checkpoint: str = "auto", engine: str = "torch", quantization: str = QUANTIZATIONS[0]
     ):
         if engine not in ENGINES:
-            raise ConfigError(f"engine: unknown engine '{engine}'{nearest(engine, ENGINES)}")
+            raise ConfigError(f"engine: unknown engine '{engine}'{suggestion(engine, ENGINES)}")
         if quantization not in QUANTIZATIONS:
             raise ConfigError(
-                f"quantization: unknown quantization '{quantization}'{nearest(quantization, QUANTIZATIONS)}"
+                f"quantization: unknown quantization '{quantization}'{suggestion(quantization, QUANTIZATIONS)}"
             )
         if quantization != QUANTIZATIONS[0] and engine not in ("auto", "ctranslate2"):
             raise ConfigError(f'quantization: "{quantization}" needs engine = "ctranslate2", got engine = "{engine}"')
@@ -147,7 +149,7 @@ class Run:
 
     def _with_beam(self, beam: int | None) -> DecodeConfig:
         search = {"search": {"kind": "beam", "size": beam}} if beam else {}
-        return search_settings(self.recipe.decode, search | {"scores": False})
+        return changed_decode_config(self.recipe.decode, search | {"scores": False})
 
     def attention(self, text: str, target: str | None = None, *, beam: int | None = None) -> AttentionMaps:
         """The attention weights of every layer and head, with `text` as the source and `target` (default: the model's
@@ -174,15 +176,15 @@ class Run:
     def align(self, pairs: Sequence[tuple[str, str]], settings: AlignmentSettings | None = None) -> list[Links]:
         """Word alignments of each pair, read from attention. `settings` default to those that `saccade align search`
         found for this run, or else to `default_settings`. Words are separated by white space."""
-        links = dict(self.aligned(pairs, settings))
+        links = dict(self.align_as_completed(pairs, settings))
         return [links[row] for row in range(len(pairs))]
 
-    def aligned(
+    def align_as_completed(
         self, pairs: Sequence[tuple[str, str]], settings: AlignmentSettings | None = None
     ) -> Iterator[tuple[int, Links]]:
-        """The index of each pair with its links, in the order in which they are computed."""
-        words = WordPairs.of(self.codecs, pairs)
-        return align(self.model, words, settings or self.alignment_settings, self.recipe.decode.batch_tokens)
+        """As `align`, but yields the index of each pair with its links, in the order in which they are computed."""
+        words, settings = WordPairs.of(self.codecs, pairs), settings or self.alignment_settings
+        return align_by_attention(self.model, words, settings, self.recipe.decode.batch_tokens)
 
     @cached_property
     def alignment_settings(self) -> AlignmentSettings:
@@ -190,7 +192,8 @@ class Run:
         return self.folder.alignment_settings() or default_settings(self.model, self.require(Translation))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """log p(target | source) of each pair, the end symbol included."""
+        """log p(target | source) of each pair: the sum of the log-probabilities of the tokens of the target and of the
+        end symbol, not normalized by length."""
         self.require(Translation)
         sources = self.codecs.source.encode([source for source, _ in pairs])
         targets = self.codecs.target.encode([target for _, target in pairs])
@@ -272,7 +275,7 @@ class Run:
         return confusion.plain() | {
             "accuracy": confusion.accuracy(labels),
             "macro_f1": confusion.macro_f1(labels),
-            "over": list(labels),
+            "selected_labels": list(labels),
             "count": sum(counts),
             "left_out": len(rows) - len(known),
             "checkpoint": self.checkpoint.name,
@@ -303,8 +306,9 @@ class Run:
             "checkpoint": self.checkpoint.name,
         }
 
-    def evaluation(self) -> Evaluation:
-        """The evaluation that a report shows: on the test data, or on the development data if there is none."""
+    def evaluate_for_report(self) -> Evaluation:
+        """The evaluation that a report shows: on the test data, or on the development data if the recipe has no test
+        data."""
         split, rows = evaluation_split(self.recipe), evaluation_rows(self.folder, self.recipe)
         if isinstance(self.task, Labeling):
             known = self.task.drop_unknown_labels(rows, self.codecs, self.recipe.data.skip_bad)
@@ -334,7 +338,7 @@ class Run:
 def _row(source: Any, target: Any, location: str) -> Any:
     """A row as a data source would yield it."""
     if isinstance(source, np.ndarray):
-        return Frames(source, target, location)
+        return Series(source, target, location)
     return Pair(source, target, location) if isinstance(source, str) else Tagged(source, target, location)
 
 

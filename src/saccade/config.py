@@ -1,8 +1,9 @@
 """TOML files → typed, frozen config. A slot of the config holds a Choice: a kind and its options.
 
-The keyword-only parameters of a part's class are its options, so its signature is its schema. The positional ones are
-its wiring (dim, causal, …): values that the code which builds the part passes by name. A trailing underscore is not
-part of the config key: parameter `self_` is key `self`, which Python cannot use as a name.
+A kind stands for a factory: a class or a function. Its keyword-only parameters are the options, so its signature is the
+schema. The positional ones are the wiring (dim, causal, …): values that the code which calls the factory passes by
+name. A trailing underscore does not belong to the config key: parameter `self_` is key `self`, which Python cannot use
+as a name.
 """
 
 import difflib
@@ -33,7 +34,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def suggestion(name: str, names: Iterable[str]) -> str:
     """The end of an error message about an unknown name: the most similar known name, or all of them."""
     names = sorted(names)
     best = difflib.get_close_matches(name, names, 1)
@@ -44,8 +45,8 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 class Config(BaseModel):
-    """A frozen table of the config. Unknown keys, wrong types and NaN are errors. `owner` ends the message about an
-    unknown key."""
+    """A frozen table of the config. Unknown keys, wrong types and NaN are errors. `owner` says whose options these are,
+    such as " of 'rms'", in the message about an unknown key."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", validate_default=True, allow_inf_nan=False)
     owner: ClassVar[str] = ""
@@ -57,7 +58,7 @@ class Config(BaseModel):
             return data
         unknown = [key for key in data if key not in cls.model_fields]
         if unknown:
-            raise _errors({(k,): f"unknown key{cls.owner}" + nearest(k, cls.model_fields) for k in unknown})
+            raise _errors({(k,): f"unknown key{cls.owner}" + suggestion(k, cls.model_fields) for k in unknown})
         return {key: _with_kind(value, cls.model_fields[key]) for key, value in data.items()}
 
 
@@ -72,14 +73,15 @@ def _custom_error(text: str) -> PydanticCustomError:
 
 @dataclass(frozen=True)
 class Choice:
-    """The value of a slot: a kind, its class or function, and its options. `build` makes the part."""
+    """The value of a slot: a kind, its class or function, and its options. `build` calls it with the wiring."""
 
     kind: str
-    part: Callable[..., Any]
+    factory: Callable[..., Any]
     options: Mapping[str, Any]
 
     def __call__(self, *args: Any, **wiring: Any) -> Any:
-        return self.part(*args, **wiring, **{p: self.options[key] for p, key in _options(self.part).items()})
+        options = {parameter: self.options[key] for parameter, key in _options(self.factory).items()}
+        return self.factory(*args, **wiring, **options)
 
 
 class Slot:
@@ -95,7 +97,7 @@ class Slot:
         """The kind of a default value, which is a Choice or an entry of the table."""
         if isinstance(default, Choice):
             return default.kind
-        return next(kind for kind, part in self.table.items() if part is default)
+        return next(kind for kind, factory in self.table.items() if factory is default)
 
     def fill(self, value: Any) -> Choice:
         """The Choice for a value of the config: a kind, a table with a kind and options, or an entry of the table."""
@@ -109,7 +111,7 @@ class Slot:
             raise _custom_error(f"expected one of {', '.join(self.table)}, or a table with 'kind'; got {value!r}")
         kind, options = value["kind"], {k: v for k, v in value.items() if k != "kind"}
         if kind not in self.table:
-            raise _custom_error(f"unknown kind '{kind}'" + nearest(kind, self.table))
+            raise _custom_error(f"unknown kind '{kind}'" + suggestion(kind, self.table))
         checked = schema(kind, self.table[kind]).model_validate(options)
         return Choice(kind, self.table[kind], {name: getattr(checked, name) for name in type(checked).model_fields})
 
@@ -126,31 +128,31 @@ def _with_kind(value: Any, field: FieldInfo) -> Any:
     return value
 
 
-def _parameters(part: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(part).parameters
+def _parameters(factory: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(factory).parameters
 
 
 @functools.cache
-def _options(part: Callable[..., Any]) -> dict[str, str]:
-    """The options of a part: parameter → config key."""
-    return {p.name: p.name.rstrip("_") for p in _parameters(part).values() if p.kind is p.KEYWORD_ONLY}
+def _options(factory: Callable[..., Any]) -> dict[str, str]:
+    """The options of a class or function: parameter → config key."""
+    return {p.name: p.name.rstrip("_") for p in _parameters(factory).values() if p.kind is p.KEYWORD_ONLY}
 
 
 @functools.cache
-def wiring(part: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the values that a part needs from the code that builds it."""
-    return tuple(p.name for p in _parameters(part).values() if p.kind is p.POSITIONAL_OR_KEYWORD)
+def wiring(factory: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of the values that a class or function needs from the code that calls it."""
+    return tuple(p.name for p in _parameters(factory).values() if p.kind is p.POSITIONAL_OR_KEYWORD)
 
 
 @functools.cache
-def schema(kind: str, part: Callable[..., Any]) -> type[Config]:
-    """The options of a part as a Config class, created from its signature."""
-    init = part.__init__ if inspect.isclass(part) else part
+def schema(kind: str, factory: Callable[..., Any]) -> type[Config]:
+    """The options of a class or function as a Config class, created from its signature."""
+    init = factory.__init__ if inspect.isclass(factory) else factory
     hints = typing.get_type_hints(init, include_extras=True)
-    parameters = _parameters(part)
+    parameters = _parameters(factory)
     fields: dict[str, Any] = {
         key: (hints[p], ... if parameters[p].default is inspect.Parameter.empty else parameters[p].default)
-        for p, key in _options(part).items()
+        for p, key in _options(factory).items()
     }
     table = create_model(kind, __base__=Config, **fields)
     table.owner = f" of '{kind}'"
@@ -158,10 +160,10 @@ def schema(kind: str, part: Callable[..., Any]) -> type[Config]:
 
 
 def build(factory: Callable[..., _T], key: str, /, **available: Any) -> _T:
-    """Build a part with those of the available wiring values that it takes. `key` is its config key, which is prepended
-    to the key of a BuildError."""
-    part = factory.part if isinstance(factory, Choice) else factory
-    needed = wiring(part.func if isinstance(part, functools.partial) else part)
+    """Call a class, function or Choice with those of the available wiring values that it takes. `key` is its config
+    key, which is prepended to the key of a BuildError."""
+    inner = factory.factory if isinstance(factory, Choice) else factory
+    needed = wiring(inner.func if isinstance(inner, functools.partial) else inner)
     try:
         return factory(**{name: available[name] for name in needed if name in available})
     except BuildError as error:
@@ -280,7 +282,7 @@ def _read_file(path: Path) -> str:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
         neighbors = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-        hint = nearest(path.name, [*neighbors, *preset_names()])
+        hint = suggestion(path.name, [*neighbors, *preset_names()])
         raise ConfigError(f"{path}: no such recipe or preset{hint}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as a recipe: {getattr(error, 'strerror', error)}") from None

@@ -1,4 +1,5 @@
-"""The name of the distribution on the Python package index. The import name is `saccade`, which is taken there."""
+"""The name of the distribution on the Python package index. The import name is `saccade`; on the index, that name
+belongs to another project."""
 
 DISTRIBUTION = "saccade-attention"
 

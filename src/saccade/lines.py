@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-LINES_PER_GROUP = 2000  # lines decoded together: enough to sort them by length
+LINES_PER_GROUP = 2000  # lines that are translated or labeled in one call: enough for batches of similar length
 SERIES_PER_GROUP = 32
 
 
@@ -115,7 +115,7 @@ def series(name: str, width: int) -> "Iterator[tuple[str, np.ndarray]]":
 
 
 @contextmanager
-def output(name: str) -> Iterator[TextIO]:
+def open_output(name: str) -> Iterator[TextIO]:
     """A text stream that writes UTF-8 and `\\n` on every platform."""
     if name == "-":
         if isinstance(sys.stdout, io.TextIOWrapper):

@@ -25,7 +25,7 @@ from saccade.places import Places
 Listener = Callable[[Tensor, Places], None]
 
 
-class Part(nn.Module):
+class RecordingModule(nn.Module):
     """A module that can record notes."""
 
     _listeners: Mapping[str, Listener] = {}
@@ -41,17 +41,17 @@ class Part(nn.Module):
 
 
 class Notes:
-    """Recorded notes by part name and pass.
+    """Recorded notes by module name and pass.
 
-    A part that is called step by step records new positions at each call; they are concatenated into one pass.
-    Positions that were already recorded start another pass (a block whose weights are shared by several layers).
+    A module that is called step by step records new positions at each call; they are concatenated into one pass. If it
+    records the same positions again, as a block does whose weights are shared by several layers, another pass starts.
     """
 
     def __init__(self) -> None:
         self._passes: dict[str, list[dict[int, Tensor]]] = {}
 
     def record(self, name: str, value: Tensor, queries: Places) -> None:
-        first = int(queries.at[0, 0])
+        first = int(queries.at[0, 0])  # all rows are at the same position, so that of row 0 identifies the step
         passes = self._passes.setdefault(name, [])
         current = next((pieces for pieces in passes if first not in pieces), None)
         if current is None:
@@ -60,7 +60,7 @@ class Notes:
             current[first] = value
 
     def maps(self) -> dict[str, Tensor]:
-        """Part name (`name@1` for its second pass) → tensor, concatenated over positions."""
+        """Module name (`name@1` for its second pass) → tensor, concatenated over positions."""
         return {
             name if number == 0 else f"{name}@{number}": _concatenated(list(pieces.values()))
             for name, passes in self._passes.items()
@@ -81,19 +81,19 @@ def _concatenated(pieces: list[Tensor]) -> Tensor:
 
 @contextmanager
 def listen(model: nn.Module, kind: str) -> Iterator[Notes]:
-    """Record one kind of note from every part of the model inside the `with` block.
+    """Record one kind of note from all modules of the model inside the `with` block.
 
     Nested blocks of the same kind do not share: only the innermost one records.
     """
     notes = Notes()
-    parts = [(name, part, part._listeners) for name, part in model.named_modules() if isinstance(part, Part)]
-    for name, part, before in parts:
-        part._listeners = {**before, kind: partial(notes.record, name)}
+    modules = [(name, m, m._listeners) for name, m in model.named_modules() if isinstance(m, RecordingModule)]
+    for name, module, before in modules:
+        module._listeners = {**before, kind: partial(notes.record, name)}
     try:
         yield notes
     finally:
-        for _, part, before in parts:
-            part._listeners = before
+        for _, module, before in modules:
+            module._listeners = before
 
 
 class Captured(Mapping[str, Tensor]):

@@ -74,8 +74,9 @@ class PerSentence:
 
 
 def select(state: DecoderState, rows: Tensor, sentences: Tensor | None = None) -> DecoderState:
-    """Reorder the rows of a decoder state: hypothesis i becomes hypothesis `rows[i]`. `sentences` are those that stay
-    in the batch (None: all of them); only they change what is stored per sentence."""
+    """Reorder the rows of a decoder state: row i of the result is row `rows[i]` of `state`. What is stored per sentence
+    is not selected by `rows` but by `sentences`, the numbers of the sentences that stay in the batch (None: all of
+    them, in the same order)."""
 
     def select_sentences(fixed: PerSentence, path: "StatePath") -> PerSentence:
         return fixed if sentences is None else PerSentence(select(fixed.value, sentences))

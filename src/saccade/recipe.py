@@ -24,12 +24,12 @@ from saccade.config import (
 )
 from saccade.data.sources import SOURCES, NoSource, rows
 from saccade.data.sources.generated import SPLITS
-from saccade.data.sources.rows import Frames, Source
-from saccade.data.tokenizers import SentencePieces, TokenizerSlot
+from saccade.data.sources.rows import Series, Source
+from saccade.data.tokenizers import SentencePieceKind, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
 from saccade.decode.search import Greedy, SearchSlot
 from saccade.errors import BuildError, ConfigError, DataError
-from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
+from saccade.models.assemble import Model, ModelConfig, assemble, expand_block
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
 from saccade.tasks import TASKS
@@ -46,9 +46,10 @@ class DataConfig(Config):
     train: SourceSlot = NoSource
     dev: SourceSlot = NoSource
     test: SourceSlot = NoSource
-    skip_bad: bool = False  # skip and count bad lines instead of stopping
-    longest: Count = 256  # tokens per side; longer texts are left out of training, longer series are cut
-    tokenizer: TokenizerSlot = SentencePieces
+    skip_bad: bool = False  # skip and count bad rows instead of stopping
+    # Tokens per side, or frames. Longer rows are left out of training, but tagging cuts longer series into windows.
+    longest: Count = 256
+    tokenizer: TokenizerSlot = SentencePieceKind
     joint: bool = True  # one tokenizer for both sides
 
 
@@ -64,7 +65,7 @@ class TrainConfig(Config):
     updates: Count = 100_000
     minutes: NotNegative = 0.0  # stop after so many minutes of training; 0 = no limit
     batch_tokens: Count = 4096  # padded tokens of a batch, on its longer side
-    update_tokens: Natural = 0  # gradient accumulation: batches are added up to so many target tokens; 0 = off
+    update_tokens: Natural = 0  # gradient accumulation: at least so many target tokens per update; 0 = one batch
     optimizer: OptimizerSlot = adamw
     schedule: ScheduleSlot = InverseRoot
     clip: NotNegative = 1.0  # maximum gradient norm; 0 = no clipping
@@ -74,9 +75,9 @@ class TrainConfig(Config):
     best_by: str = "auto"  # the metric that selects the best checkpoint; auto: BLEU, or accuracy for labels
     stop_at: NotNegative = 0.0  # stop when `best_by` reaches this score; 0 = never
     patience: Natural = 0  # early stopping after so many validations without a better score; 0 = never
-    keep: Count = 5  # checkpoints to keep, besides the best
+    keep: Count = 5  # checkpoints to keep, besides the best; at least `average` are kept
     average: Natural = 0  # average the weights of so many last checkpoints at the end of training; 0 = none
-    ranks: Literal["replicated", "sharded"] = "replicated"  # each rank holds the whole model, or a shard of it
+    parallelism: Literal["replicated", "sharded"] = "replicated"  # each rank holds the whole model, or a shard of it
 
 
 class Recipe(Config):
@@ -107,18 +108,19 @@ class Recipe(Config):
         return metric
 
 
-def _spread(tree: Any) -> Any:
-    return tree | {"model": spread_block(tree["model"])} if "model" in tree else tree
+def _expand(tree: Any) -> Any:
+    return tree | {"model": expand_block(tree["model"])} if "model" in tree else tree
 
 
 def read_recipe(name: str, flags: Sequence[str] = ()) -> Resolved:
-    """The recipe in a file, or the preset of that name, with the values of `--set` flags on top."""
+    """Read a recipe file or a preset, and apply `--set` flags. The result has the recipe as `.config`, and the origin
+    of each value as `.origins`."""
     return resolve_recipe([*file_layers(name), *map(flag_layer, flags)])
 
 
 def resolve_recipe(layers: Sequence[Any]) -> Resolved:
     """Merge the layers of files and flags into a recipe, and check it. Later layers override earlier ones."""
-    resolved = resolve(Recipe, layers, _spread)
+    resolved = resolve(Recipe, layers, _expand)
     check_buildable(resolved.config)
     return resolved
 
@@ -136,13 +138,14 @@ def kind_of(choice: Any) -> str:
     return choice.kind
 
 
-def part_of(choice: Any) -> Any:
-    """The class that a slot was given."""
-    return choice.part
+def factory_of(choice: Any) -> Any:
+    """The class or function that a slot was given."""
+    return choice.factory
 
 
 def check_buildable(recipe: Recipe) -> None:
-    """Build everything once on the meta device, so that an impossible config is refused before any work."""
+    """Refuse an impossible config before any work: build the task, the searches, the tokenizer, the schedule, the
+    sources and (on the meta device) the model, and check that the settings fit together."""
     try:
         task = recipe.built_task
         build(recipe.decode.search, "decode.search")
@@ -159,8 +162,9 @@ def check_buildable(recipe: Recipe) -> None:
             f"train.batch_tokens: {recipe.train.batch_tokens} is less than the longest sentence, data.longest = "
             f"{longest} tokens{' and the end symbol' if extra else ''}; raise train.batch_tokens or lower data.longest"
         )
-    frames = row_types(part_of(recipe.data.train)) == {Frames}
+    frames = row_types(factory_of(recipe.data.train)) == {Series}
     with torch.device("meta"):
+        # The sizes of the vocabularies are known only after the tokenizers are learned, and do not matter here.
         model = assemble(recipe.model, 8, 8, frames=frames, has_decoder=task.has_decoder)
     if isinstance(task, Translation):
         _check_guide(task, model)
@@ -187,11 +191,11 @@ def _check_task(recipe: Recipe, task: Task) -> None:
             "data.joint=true or model.shared_embeddings=false"
         )
     _ = recipe.best_metric  # refuses a metric that the task does not have
-    fitting = {name: part for name, part in SOURCES.items() if part is NoSource or row_types(part) & {*task.rows}}
+    fitting = {name: kind for name, kind in SOURCES.items() if kind is NoSource or row_types(kind) & {*task.rows}}
     for split in SPLITS:
         source = getattr(recipe.data, split)
         if source.kind not in fitting:
-            suitable = ", ".join(name for name, part in fitting.items() if part is not NoSource)
+            suitable = ", ".join(name for name, kind in fitting.items() if kind is not NoSource)
             raise ConfigError(
                 f"data.{split}: the task '{kind_of(recipe.task)}' needs {task.expects}, which the source "
                 f"'{source.kind}' does not provide; use one of {suitable}"
@@ -212,6 +216,7 @@ def sources_of(recipe: Recipe) -> dict[str, Source]:
 
 def _source(recipe: Recipe, split: str) -> Source:
     try:
-        return build(getattr(recipe.data, split), f"data.{split}", folder=Path(recipe.data.folder))
+        key = f"data.{split}"
+        return build(getattr(recipe.data, split), key, folder=Path(recipe.data.folder), config_key=key)
     except DataError as error:
         raise ConfigError(f"data.{split}.{error}") from None

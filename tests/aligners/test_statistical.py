@@ -14,7 +14,7 @@ from saccade.aligners.statistical import (
     PRIOR,
     Fertilities,
     WordGrid,
-    align,
+    align_one_way,
     hidden_markov,
     model1,
 )
@@ -152,7 +152,7 @@ def synthetic_pairs(words: int, pairs: int, seed: int = 3) -> tuple[list[list[st
 @pytest.mark.parametrize("fertility", [True, False])
 def test_dictionary_with_another_word_order_is_learned(fertility: bool) -> None:
     sources, targets, links = synthetic_pairs(words=60, pairs=400)
-    predicted = align(sources, targets, fertility=fertility)
+    predicted = align_one_way(sources, targets, fertility=fertility)
     correct = sum(len(a & b) for a, b in zip(predicted, links, strict=True))
     assert correct / sum(map(len, links)) > 0.95
     assert correct / sum(map(len, predicted)) > 0.95
@@ -160,12 +160,12 @@ def test_dictionary_with_another_word_order_is_learned(fertility: bool) -> None:
 
 def test_twenty_sentences_suffice_for_frequent_words() -> None:
     sources, targets, links = synthetic_pairs(words=5, pairs=20)
-    predicted = align(sources, targets)
+    predicted = align_one_way(sources, targets)
     assert sum(len(a & b) for a, b in zip(predicted, links, strict=True)) / sum(map(len, links)) > 0.7
 
 
 def test_target_word_has_at_most_one_link() -> None:
-    for links, source, target in zip(align(SOURCES, TARGETS), SOURCES, TARGETS, strict=True):
+    for links, source, target in zip(align_one_way(SOURCES, TARGETS), SOURCES, TARGETS, strict=True):
         assert len({t for _, t in links}) == len(links)
         assert all(0 <= s < len(source) and 0 <= t < len(target) for s, t in links)
 
@@ -175,22 +175,22 @@ def test_target_word_has_at_most_one_link() -> None:
 
 def test_alignment_is_deterministic() -> None:
     sources, targets, _ = synthetic_pairs(words=30, pairs=60)
-    assert align(sources, targets) == align(sources, targets)
+    assert align_one_way(sources, targets) == align_one_way(sources, targets)
 
 
 def test_empty_sentences_have_no_links_and_do_not_change_others() -> None:
     sources, targets, _ = synthetic_pairs(words=30, pairs=60)
-    predicted = align([[], *sources, ["a"], []], [["a"], *targets, [], []])
-    assert predicted == [frozenset(), *align(sources, targets), frozenset(), frozenset()]
-    assert align([], []) == []
-    assert align([[]], [[]]) == [frozenset()]
+    predicted = align_one_way([[], *sources, ["a"], []], [["a"], *targets, [], []])
+    assert predicted == [frozenset(), *align_one_way(sources, targets), frozenset(), frozenset()]
+    assert align_one_way([], []) == []
+    assert align_one_way([[]], [[]]) == [frozenset()]
 
 
 def test_long_sentences_do_not_underflow() -> None:
     """With 300 words, the probability of an alignment is far below the smallest float32."""
     sources, targets, _ = synthetic_pairs(words=60, pairs=400)
     long = [f"w{number * 7 % 60}" for number in range(300)]
-    predicted = align([*sources, long], [*targets, [word.upper() for word in long]])[-1]
+    predicted = align_one_way([*sources, long], [*targets, [word.upper() for word in long]])[-1]
     assert len(predicted & {(position, position) for position in range(300)}) > 290
 
 
@@ -214,13 +214,13 @@ def test_group_size_changes_only_memory(monkeypatch: pytest.MonkeyPatch) -> None
         hidden_markov(grid, posteriors, hmm.Jumps.prior(), fertility=True)
         peak_memory[cells] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        links[cells] = align(sources, targets)
+        links[cells] = align_one_way(sources, targets)
     assert links[200_000] == links[2_000]
     assert peak_memory[2_000] < peak_memory[200_000] / 2
 
 
 def test_progress_is_reported() -> None:
     messages: list[str] = []
-    align(SOURCES, TARGETS, report=messages.append)
+    align_one_way(SOURCES, TARGETS, report=messages.append)
     assert messages[0] == "IBM Model 1, iteration 1 of 5"
     assert messages[-1] == "HMM, iteration 5 of 5"

@@ -43,8 +43,9 @@ def test_all_rules_are_between_intersection_and_union(name: str, forward: Links,
 
 
 @given(forward=some_links, backward=some_links)
-def test_final_covers_all_words_and_includes_grow_diag(forward: Links, backward: Links) -> None:
+def test_final_rules_include_grow_diag_and_final_covers_all_words(forward: Links, backward: Links) -> None:
     grown, final = grow_diag(forward, backward), grow_diag_final(forward, backward)
     assert grown <= grow_diag_final_and(forward, backward)
+    assert grown <= final
     assert {s for s, _ in final} == {s for s, _ in forward | backward}
     assert {t for _, t in final} == {t for _, t in forward | backward}

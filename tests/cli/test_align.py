@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from saccade.data.links import Gold, parse
+from saccade.data.links import GradedLinks, parse
 
 Call = Callable[..., Any]
 SOURCES = ["d a c", "b", "", "c  a b"]
@@ -40,7 +40,7 @@ def test_alignments_of_two_directions_are_symmetrized(
     command = ("align", run, "--src", src, "--tgt", tgt, "--back", run, "-o", out)
     links = {}
     for method in ("intersection", "union", "grow-diag", "grow-diag-final-and"):
-        assert call(*command, "--symmetrise", method).code == 0
+        assert call(*command, "--symmetrize", method).code == 0
         links[method] = [parse(line, method).sure for line in out.read_text("utf-8").splitlines()]
     for intersection, union, grow_diag, grow_diag_final_and in zip(*links.values(), strict=True):
         assert intersection <= grow_diag <= grow_diag_final_and <= union
@@ -99,38 +99,53 @@ def test_translate_writes_alignments(call: Call, run: Path, tmp_path: Path) -> N
     assert json.loads(result.out)["alignment"] == lines[0]
 
 
-def test_score_prints_alignment_error_rate_precision_and_recall(call: Call, tmp_path: Path) -> None:
+@pytest.fixture
+def score_command(tmp_path: Path) -> tuple[object, ...]:
+    """`saccade align score` for gold links that are counted from 1, and system links that are counted from 0."""
     (tmp_path / "gold").write_text("1-1 2p2\n3-3\n", "utf-8")
     (tmp_path / "system").write_text("0-0 1-1\n1-1\n", "utf-8")
-    command = ("align", "score", "--gold", tmp_path / "gold", "--system", tmp_path / "system")
-    result = call(*command)
+    return "align", "score", "--gold", tmp_path / "gold", "--system", tmp_path / "system"
+
+
+def test_score_refuses_links_counted_from_1_unless_gold_base_is_1(
+    call: Call, score_command: tuple[object, ...]
+) -> None:
+    result = call(*score_command)
     assert result.code == 1
     assert "gold: no link has a 0" in result.err
     assert "base" in result.err
-    result = call(*command, "--gold-base", "1", "--json")
+    assert call(*score_command, "--gold-base", "1").code == 0
+
+
+def test_score_prints_alignment_error_rate_precision_and_recall(call: Call, score_command: tuple[object, ...]) -> None:
+    result = call(*score_command, "--gold-base", "1", "--json")
     scores = json.loads(result.out)
     assert {"aer", "precision", "recall", "f1"} <= scores.keys()
     assert scores["precision"] == pytest.approx(200 / 3)
     assert scores["recall"] == pytest.approx(50)
     assert scores["aer"] == pytest.approx(100 * (1 - 3 / 5))
-    assert call(*command, "--gold-base", "1").out.startswith("AER 40.00  precision 66.67  recall 50.00  F1 57.14\n")
+    assert call(*score_command, "--gold-base", "1").out.startswith(
+        "AER 40.00  precision 66.67  recall 50.00  F1 57.14\n"
+    )
 
 
-def test_count_aligns_words_statistically(call: Call, tmp_path: Path) -> None:
+def test_statistical_alignment_links_words(call: Call, tmp_path: Path) -> None:
     pairs = [("The house", "la maison"), ("the blue house", "la maison bleue"), ("the flower", "la fleur")] * 5
     pairs += [
         ("the potato", "la pomme de terre")
     ] * 5  # "potato" has four words in French, so the two directions differ
     for side, name in enumerate(("src", "tgt")):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs), "utf-8")
-    result = call("align", "count", "--src", tmp_path / "src", "--tgt", tmp_path / "tgt")
+    result = call("align", "statistical", "--src", tmp_path / "src", "--tgt", tmp_path / "tgt")
     assert result.code == 0, result.err
     first, second, third = (parse(line, "out").sure for line in result.out.split("\n")[:3])
     assert first == third == {(0, 0), (1, 1)}
     assert {(0, 0), (1, 2)} <= second  # "blue" and "bleue" have different positions
-    alignments: dict[str, list[Gold]] = {}
+    alignments: dict[str, list[GradedLinks]] = {}
     for method in ("forward", "backward", "graded"):
-        result = call("align", "count", "--src", tmp_path / "src", "--tgt", tmp_path / "tgt", "--symmetrise", method)
+        result = call(
+            "align", "statistical", "--src", tmp_path / "src", "--tgt", tmp_path / "tgt", "--symmetrize", method
+        )
         assert result.out.count("\n") == len(pairs)
         alignments[method] = [parse(line, "out") for line in result.out.split("\n")]
     for forward, backward, graded in zip(*alignments.values(), strict=True):
@@ -139,21 +154,29 @@ def test_count_aligns_words_statistically(call: Call, tmp_path: Path) -> None:
     assert any(graded.sure < graded.possible for graded in alignments["graded"])
 
 
-@pytest.mark.parametrize("symmetrise", ["forward", "backward", "graded", "union"])
-def test_count_of_empty_files_writes_nothing(symmetrise: str, tmp_path: Path, call: Call) -> None:
+@pytest.mark.parametrize("symmetrize", ["forward", "backward", "graded", "union"])
+def test_statistical_alignment_of_empty_files_writes_nothing(symmetrize: str, tmp_path: Path, call: Call) -> None:
     (tmp_path / "none").write_text("", "utf-8")
     files = ("--src", tmp_path / "none", "--tgt", tmp_path / "none")
-    result = call("align", "count", *files, "--symmetrise", symmetrise)
+    result = call("align", "statistical", *files, "--symmetrize", symmetrize)
     assert (result.code, result.out) == (0, "")
 
 
 def test_mismatched_files_give_a_one_line_error(call: Call, run: Path, text: tuple[Path, Path], tmp_path: Path) -> None:
-    src, tgt = text
+    src, _ = text
     short = tmp_path / "short"
     short.write_text("a\n", "utf-8")
     result = call("align", run, "--src", src, "--tgt", short)
     expected = f"saccade: {src}: has 4 lines, but {short} has 1; both need one line for each sentence pair"
     assert (result.code, result.err.strip()) == (1, expected)
+
+
+def test_invalid_link_and_link_out_of_range_are_refused_with_their_line(
+    call: Call, run: Path, text: tuple[Path, Path], tmp_path: Path
+) -> None:
+    src, tgt = text
+    short = tmp_path / "short"
+    short.write_text("a\n", "utf-8")
     result = call("align", "score", "--gold", short, "--system", short)
     assert "short:1: 'a' is not a link" in result.err
     (tmp_path / "gold").write_text("0-0\n0-9\n\n0-0\n", "utf-8")
@@ -162,5 +185,8 @@ def test_mismatched_files_give_a_one_line_error(call: Call, run: Path, text: tup
         "gold:2: the link 0-9 is out of range: the pair has 1 source and 1 target words, counted from 0; correct"
         in result.err
     )
+
+
+def test_translations_and_alignments_cannot_both_go_to_stdout(call: Call, run: Path) -> None:
     result = call("translate", run, "--alignments", "-", "-o", "-", stdin=b"a\n")
     assert result.code == 2

@@ -234,10 +234,13 @@ def test_unreadable_recipe_is_refused_with_its_path(text: str, message: str, cal
     assert str(tmp_path) in result.err
 
 
-def test_missing_recipe_is_answered_with_the_nearest_name(call: Call, tmp_path: Path, recipe: Path):
+def test_missing_recipe_is_answered_with_the_nearest_name(call: Call, recipe: Path):
     result = call("train", recipe.with_name("tinny.toml"))
     assert result.code == 2
     assert "no such recipe or preset; did you mean 'tiny.toml'?" in result.err
+
+
+def test_binary_file_or_folder_as_recipe_is_refused(call: Call, tmp_path: Path):
     (tmp_path / "r.toml").write_bytes(b"\xff")
     assert "cannot be read as a recipe" in call("train", tmp_path / "r.toml").err
     assert "cannot be read as a recipe" in call("train", tmp_path).err

@@ -23,16 +23,16 @@ def bad_text_flags(tmp_path: Path) -> list[str]:
 def test_data_check_lists_bad_lines_and_fails(call: Call, recipe: Path, bad_text_flags: list[str]):
     result = call("data", "check", recipe, *bad_text_flags)
     assert (result.code, result.err) == (1, "")
-    assert "train: 2 pairs, 2 faults" in result.out
+    assert "train: 2 pairs, 2 bad rows" in result.out
     assert re.search(r"^t\.en:2: the line ends in CRLF", result.out, re.MULTILINE)
     assert re.search(r"^t\.en:3: byte 0xff", result.out, re.MULTILINE)
-    assert "dev: 8 pairs, 0 faults" in result.out
+    assert "dev: 8 pairs, 0 bad rows" in result.out
 
 
 def test_data_check_accepts_bad_lines_with_skip_bad(call: Call, recipe: Path, bad_text_flags: list[str]):
     result = call("data", "check", recipe, *bad_text_flags, "--set", "data.skip_bad=true")
     assert result.code == 0
-    assert "train: 2 pairs, 2 faults" in result.out
+    assert "train: 2 pairs, 2 bad rows" in result.out
 
 
 def test_data_check_of_valid_data_succeeds(call: Call, recipe: Path):

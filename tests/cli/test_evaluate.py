@@ -10,7 +10,7 @@ from typing import Any
 Call = Callable[..., Any]
 
 
-JSON_KEYS = {"bleu", "chrf", "bleu_lc_tok", "exact_match", "sentences", "signatures", "interval"}
+JSON_KEYS = {"bleu", "chrf", "bleu_lowercase", "exact_match", "sentences", "signatures", "interval"}
 
 
 def test_two_files_are_scored_without_a_run(call: Call, tmp_path: Path):
@@ -21,13 +21,13 @@ def test_two_files_are_scored_without_a_run(call: Call, tmp_path: Path):
     assert (result.code, result.err) == (0, "")
     assert scores.keys() == JSON_KEYS
     assert (scores["sentences"], scores["exact_match"]) == (2, 50.0)
-    for name in ("bleu", "chrf", "bleu_lc_tok"):
+    for name in ("bleu", "chrf", "bleu_lowercase"):
         assert 0 < scores[name] < 100
         low, high = scores["interval"][name]
         assert low < high
         assert "version:" in scores["signatures"][name]
     assert "case:mixed" in scores["signatures"]["bleu"]
-    assert "case:lc" in scores["signatures"]["bleu_lc_tok"]
+    assert "case:lc" in scores["signatures"]["bleu_lowercase"]
 
 
 def test_files_of_unequal_length_are_refused(call: Call, run: Path, tmp_path: Path):

@@ -52,7 +52,8 @@ class Trained(NamedTuple):
 
 
 def series_of(random: np.random.Generator, user: str, whole: bool) -> dict[str, Any]:
-    """Series whose label is 1 where the first column is positive, and 2 elsewhere."""
+    """Series labeled 1 where the first column is positive and 2 elsewhere: one label for each frame, or one for the
+    series if `whole`."""
     arrays: dict[str, Any] = {}
     for row in range(60 if user == "a" else 6):
         signs = np.repeat(random.choice([-1, 1], 1 if whole else 3), 8)
@@ -64,7 +65,8 @@ def series_of(random: np.random.Generator, user: str, whole: bool) -> dict[str, 
 
 
 def write(folder: Path, kind: str) -> None:
-    """Data of a kind. Words are labeled vowel or consonant, texts by whether they contain an "a"."""
+    """Write the three splits of data of a kind: "words" labeled vowel or consonant, "texts" labeled by whether they
+    contain an "a", "frames" (series with a label per frame) or "series" (series with one label)."""
     random = np.random.default_rng(3)
     for split, user in (("train", "a"), ("dev", "b"), ("test", "c")):
         sentences = [
@@ -82,7 +84,8 @@ def write(folder: Path, kind: str) -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained]:
-    """A function kind → run, for words, texts, frames or series. Each is trained at its first use, in this process."""
+    """A function from a kind of data (words, texts, frames or series) to its run and the stderr of its training. Each
+    run is trained at its first use, in this process."""
     runs: dict[str, Trained] = {}
 
     def train_once(kind: str) -> Trained:
@@ -108,14 +111,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Trained
     return train_once
 
 
-Trains = Callable[[str], Trained]
+TrainedByKind = Callable[[str], Trained]
 
 
 # ── training ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(("kind", "command"), [("words", "Tag"), ("texts", "Classify"), ("frames", "Tag")])
-def test_training_prints_the_command_that_uses_the_run(kind: str, command: str, trained: Trains):
+def test_training_prints_the_command_that_uses_the_run(kind: str, command: str, trained: TrainedByKind):
     lines = trained(kind).stderr.splitlines()
     assert lines[-1].startswith(f"{command} with: ")
     assert lines[-1].endswith(f"saccade {command.lower()} run FILE")
@@ -126,7 +129,7 @@ def test_training_prints_the_command_that_uses_the_run(kind: str, command: str, 
 # ── words ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_tag_writes_one_line_of_labels_per_line_of_words(trained: Trains, call: Call):
+def test_tag_writes_one_line_of_labels_per_line_of_words(trained: TrainedByKind, call: Call):
     result = call("tag", trained("words").run, stdin="a x e\n\n   \nz\nü a\u00a0x\n".encode())
     lines = result.out.split("\n")
     assert (result.code, lines[:4]) == (0, ["V C V", "", "", "C"])
@@ -134,12 +137,12 @@ def test_tag_writes_one_line_of_labels_per_line_of_words(trained: Trains, call: 
     assert lines[5:] == [""]
 
 
-def test_tag_writes_columns(trained: Trains, call: Call):
+def test_tag_writes_columns(trained: TrainedByKind, call: Call):
     result = call("tag", trained("words").run, "--columns", stdin=b"a x\n\nz\n")
     assert (result.code, result.out) == (0, "a\tV\nx\tC\n\n\nz\tC\n\n")
 
 
-def test_tag_writes_json(trained: Trains, call: Call):
+def test_tag_writes_json(trained: TrainedByKind, call: Call):
     result = call("tag", trained("words").run, "--json", stdin=b"a x\n\n")
     first, second = map(json.loads, result.out.splitlines())
     assert first == {"words": ["a", "x"], "labels": ["V", "C"]}
@@ -147,7 +150,7 @@ def test_tag_writes_json(trained: Trains, call: Call):
 
 
 def test_tag_reads_gzip_writes_a_file_and_labels_lines_longer_than_the_training_data(
-    trained: Trains, call: Call, tmp_path: Path
+    trained: TrainedByKind, call: Call, tmp_path: Path
 ):
     words = ["a", "x", "e", "z"] * 50  # longer than any sentence in training
     with gzip.open(tmp_path / "in.gz", "wb") as file:
@@ -162,12 +165,12 @@ def test_tag_reads_gzip_writes_a_file_and_labels_lines_longer_than_the_training_
 # ── texts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_classify_writes_one_label_per_line(trained: Trains, call: Call):
+def test_classify_writes_one_label_per_line(trained: TrainedByKind, call: Call):
     result = call("classify", trained("texts").run, stdin=b"x a z\n\nx y\na\n")
     assert (result.code, result.out) == (0, "with\n\nwithout\nwith\n")
 
 
-def test_classify_writes_probabilities_as_json(trained: Trains, call: Call):
+def test_classify_writes_probabilities_as_json(trained: TrainedByKind, call: Call):
     result = call("classify", trained("texts").run, "--json", stdin=b"x a z\n\n")
     first, second = map(json.loads, result.out.splitlines())
     assert (first["text"], first["label"]) == ("x a z", "with")
@@ -183,7 +186,7 @@ def steps(*levels: float) -> np.ndarray:
     return np.array([[level, 0.0] for level in levels])
 
 
-def test_tag_writes_segments_of_equal_labels_for_series(trained: Trains, call: Call, tmp_path: Path):
+def test_tag_writes_segments_of_equal_labels_for_series(trained: TrainedByKind, call: Call, tmp_path: Path):
     series = steps(*[1.5] * 8, *[-1.5] * 8)
     np.savez(tmp_path / "new.npz", u_x=series, u_y=np.zeros(16, int), v_x=series[:1], w_x=series[:0])
     result = call("tag", trained("frames").run, tmp_path / "new.npz")
@@ -194,13 +197,13 @@ def test_tag_writes_segments_of_equal_labels_for_series(trained: Trains, call: C
     assert records[1:] == [{"name": "v", "labels": ["1"]}, {"name": "w", "labels": []}]
 
 
-def test_arrays_with_two_axes_are_used_if_no_name_ends_in_x(trained: Trains, call: Call, tmp_path: Path):
+def test_arrays_with_two_axes_are_used_if_no_name_ends_in_x(trained: TrainedByKind, call: Call, tmp_path: Path):
     np.savez(tmp_path / "new.npz", walk=steps(1.5, 1.5), note=np.zeros(3))
     assert call("tag", trained("frames").run, tmp_path / "new.npz").out == "walk\t0\t2\t1\n"
 
 
 @pytest.mark.parametrize("label", ["", ",9"])
-def test_series_may_be_text_with_or_without_labels(label: str, trained: Trains, call: Call, tmp_path: Path):
+def test_series_may_be_text_with_or_without_labels(label: str, trained: TrainedByKind, call: Call, tmp_path: Path):
     text = f"1.5,0.1{label}\n1.7, 0.2{label}\n\n\n-1.5,0.3{label}\n"
     (tmp_path / "new.csv").write_text(text, "utf-8")
     expected = "series1\t0\t2\t1\nseries2\t0\t1\t2\n"
@@ -210,7 +213,7 @@ def test_series_may_be_text_with_or_without_labels(label: str, trained: Trains, 
     assert (result.code, result.out) == (0, "series1\t1\nseries2\t2\n")
 
 
-def test_classify_reads_series(trained: Trains, call: Call, tmp_path: Path):
+def test_classify_reads_series(trained: TrainedByKind, call: Call, tmp_path: Path):
     np.savez(tmp_path / "new.npz", u_x=steps(*[1.5] * 40), v_x=steps(-1.5), w_x=steps(1)[:0])
     run = trained("series").run
     assert call("classify", run, tmp_path / "new.npz").out == "u\t1\nv\t2\nw\t\n"
@@ -229,7 +232,7 @@ BAD_ARRAYS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD_ARRAYS)
-def test_an_invalid_array_is_rejected_with_its_location(case: str, trained: Trains, call: Call, tmp_path: Path):
+def test_an_invalid_array_is_rejected_with_its_location(case: str, trained: TrainedByKind, call: Call, tmp_path: Path):
     array, message = BAD_ARRAYS[case]
     np.savez(tmp_path / "new.npz", u_x=array)
     for command, kind in (("tag", "frames"), ("classify", "series")):
@@ -249,14 +252,14 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("text", BAD_LINES)
-def test_an_invalid_line_is_rejected_with_its_number(text: str, trained: Trains, call: Call, tmp_path: Path):
+def test_an_invalid_line_is_rejected_with_its_number(text: str, trained: TrainedByKind, call: Call, tmp_path: Path):
     (tmp_path / "new.txt").write_text(text, "utf-8")
     result = call("tag", trained("frames").run, tmp_path / "new.txt")
     assert result.code == 1
     assert BAD_LINES[text] in result.err
 
 
-def test_a_damaged_npz_file_is_rejected(trained: Trains, call: Call, tmp_path: Path):
+def test_an_npz_file_that_is_damaged_or_has_no_series_is_rejected(trained: TrainedByKind, call: Call, tmp_path: Path):
     (tmp_path / "new.npz").write_bytes(b"PK no")
     result = call("tag", trained("frames").run, tmp_path / "new.npz")
     assert result.code == 1
@@ -270,7 +273,7 @@ def test_a_damaged_npz_file_is_rejected(trained: Trains, call: Call, tmp_path: P
 
 
 @pytest.mark.parametrize("kind", ["words", "texts", "frames", "series"])
-def test_evaluate_scores_a_run_on_its_test_data(kind: str, trained: Trains, call: Call):
+def test_evaluate_scores_a_run_on_its_test_data(kind: str, trained: TrainedByKind, call: Call):
     run = trained(kind).run
     scores = json.loads(call("evaluate", run, "--json").out)
     assert scores["accuracy"] > 90
@@ -287,7 +290,7 @@ def test_evaluate_scores_a_run_on_its_test_data(kind: str, trained: Trains, call
     assert any(line.startswith("true \\ predicted") for line in text)
 
 
-def test_accuracy_over_a_label_is_its_recall(trained: Trains, call: Call):
+def test_accuracy_over_a_label_is_its_recall(trained: TrainedByKind, call: Call):
     run = trained("words").run
     every = json.loads(call("evaluate", run, "--json").out)
     vowels = json.loads(call("evaluate", run, "--json", "--labels", "V").out)
@@ -299,9 +302,8 @@ def test_accuracy_over_a_label_is_its_recall(trained: Trains, call: Call):
     assert "there is no label 'K' (known: C, V)" in result.err
 
 
-def test_changed_test_data_is_rejected(trained: Trains, call: Call, tmp_path: Path):
+def test_changed_test_data_is_rejected(trained: TrainedByKind, call: Call):
     run = trained("texts").run
-    write(tmp_path, "texts")
     test = run.parent / "test.txt"
     before = test.read_bytes()
     test.write_bytes(b"with a\n")
@@ -317,7 +319,7 @@ def test_changed_test_data_is_rejected(trained: Trains, call: Call, tmp_path: Pa
 
 
 def test_a_run_of_another_task_is_rejected_with_the_right_command(
-    trained: Trains, call: Call, run: Path, tmp_path: Path
+    trained: TrainedByKind, call: Call, run: Path, tmp_path: Path
 ):
     out = tmp_path / "out.txt"
     out.write_text("precious", "utf-8")
@@ -337,11 +339,11 @@ def test_a_run_of_another_task_is_rejected_with_the_right_command(
     assert "attention can be shown for translation runs only" in result.err
 
 
-def test_a_damaged_run_does_not_truncate_the_output_file(trained: Trains, call: Call, tmp_path: Path):
+def test_a_damaged_run_does_not_truncate_the_output_file(trained: TrainedByKind, call: Call, tmp_path: Path):
     import shutil
 
     shutil.copytree(trained("words").run, tmp_path / "run")
-    labels = tmp_path / "run" / "tokenizer" / "labels.json"
+    labels = tmp_path / "run" / "codecs" / "labels.json"
     labels.write_bytes(labels.read_bytes().replace(b"C", b"D"))
     (tmp_path / "out.txt").write_text("precious", "utf-8")
     result = call("tag", tmp_path / "run", "-o", tmp_path / "out.txt", stdin=b"a\n")
@@ -361,7 +363,7 @@ def test_a_damaged_run_does_not_truncate_the_output_file(trained: Trains, call: 
         ["evaluate", "--hyp", "FILE", "--ref", "FILE", "--labels", "a"],
     ],
 )
-def test_usage_errors_do_not_import_torch(arguments: list[str], trained: Trains, tmp_path: Path):
+def test_usage_errors_do_not_import_torch(arguments: list[str], trained: TrainedByKind, tmp_path: Path):
     (tmp_path / "file").write_text("a\n", "utf-8")
     paths = {"RUN": str(trained("words").run), "FILE": str(tmp_path / "file")}
     command = [paths.get(argument, argument) for argument in arguments]
@@ -373,7 +375,7 @@ def test_usage_errors_do_not_import_torch(arguments: list[str], trained: Trains,
     assert done.returncode == 2, done.stderr
 
 
-def test_options_of_another_task_are_rejected(trained: Trains, call: Call, run: Path, tmp_path: Path):
+def test_options_of_another_task_are_rejected(trained: TrainedByKind, call: Call, run: Path, tmp_path: Path):
     (tmp_path / "file").write_text("a\n", "utf-8")
     words, file = trained("words").run, tmp_path / "file"
     for command in (
@@ -381,7 +383,13 @@ def test_options_of_another_task_are_rejected(trained: Trains, call: Call, run: 
         ("evaluate", words, "--beam", 3),
         ("evaluate", run, "--labels", "a"),
         ("tag", trained("frames").run, "--columns"),
-        ("tag", words, file, "-o", file),
     ):
         result = call(*command)
         assert (result.code, result.out) == (2, ""), command
+
+
+def test_input_file_cannot_be_the_output_file_of_tag(trained: TrainedByKind, call: Call, tmp_path: Path):
+    file = tmp_path / "file"
+    file.write_text("a\n", "utf-8")
+    result = call("tag", trained("words").run, file, "-o", file)
+    assert (result.code, result.out) == (2, "")

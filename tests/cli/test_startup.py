@@ -11,7 +11,7 @@ import pytest
 
 from cli.program import ENVIRONMENT, PROGRAM
 
-# case: arguments, exit code, and text that the answer contains
+# case: arguments, exit code, and text that stdout or stderr contains
 CASES = {
     "--help": (["--help"], 0, "Commands"),
     "--version": (["--version"], 0, "saccade "),
@@ -27,7 +27,8 @@ CASES = {
     "an unknown option": (["train", "r.toml", "--dry-rum"], 2, "--dry-run"),
     "a missing argument": (["train"], 2, "RECIPE"),
     "text for a number": (["translate", "r", "--beam", "wide"], 2, "wide"),
-    "a missing file": (["translate", "r", "no/such/file"], 2, "no/such/file: no such file"),
+    "a missing file": (["translate", "r", "no/such/file"], 2, "no/such/file: no such file; check the path"),
+    "a folder in place of a file": (["translate", "r", "."], 2, ".: is a folder; give a file"),
     "evaluate without arguments": (["evaluate"], 2, "either a RUN, or --hyp FILE and --ref FILE"),
     "evaluate with a run and a hypothesis": (["evaluate", "r", "--hyp", "h", "--ref", "f"], 2, "either a RUN"),
     "evaluate with --src only": (["evaluate", "r", "--src", "s"], 2, "takes --src FILE and --ref FILE together"),
@@ -44,7 +45,7 @@ CASES = {
     "--set without a value": (["train", "demo", "--set", "train.updates"], 2, "expected KEY=VALUE"),
     "a folder that is not a run": (["translate", "nowhere"], 2, "nowhere: is not a run"),
     "view without a sentence": (["view", "r"], 2, "view needs a sentence"),
-    "align --help": (["align", "--help"], 0, "--symmetrise"),
+    "align --help": (["align", "--help"], 0, "--symmetrize"),
     "align with --src only": (["align", "r", "--src", "f"], 2, "--tgt"),
     "align score of a missing file": (
         ["align", "score", "--gold", "nope", "--system", "nope"],
@@ -68,18 +69,18 @@ RUN_COMMANDS = f"""
 import contextlib, io, json, sys
 from saccade.cli import main
 
-answers = []
+results = []
 for command in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(command)
     imported = [name for name in {HEAVY_LIBRARIES} if name in sys.modules]
-    answers.append([code, out.getvalue(), err.getvalue(), imported])
-print(json.dumps(answers))
+    results.append([code, out.getvalue(), err.getvalue(), imported])
+print(json.dumps(results))
 """
 
 
-class Answer(NamedTuple):
+class StartupResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -87,7 +88,7 @@ class Answer(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StartupResult]:
     commands = json.dumps([command for command, _, _ in CASES.values()])
     done = subprocess.run(
         [sys.executable, "-c", RUN_COMMANDS, commands],
@@ -97,12 +98,14 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
         cwd=tmp_path_factory.mktemp("nowhere"),
     )
     assert done.returncode == 0, done.stderr
-    return {case: Answer(*answer) for case, answer in zip(CASES, json.loads(done.stdout), strict=True)}
+    return {case: StartupResult(*result) for case, result in zip(CASES, json.loads(done.stdout), strict=True)}
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_command_answers_without_heavy_imports(case: str, answers: dict[str, Answer]):
-    code, out, err, imported = answers[case]
+def test_command_ends_with_its_exit_code_and_message_without_heavy_imports(
+    case: str, results: dict[str, StartupResult]
+):
+    code, out, err, imported = results[case]
     _, expected, message = CASES[case]
     assert code == expected
     assert imported == []
@@ -114,14 +117,14 @@ def test_command_answers_without_heavy_imports(case: str, answers: dict[str, Ans
         assert err.startswith("saccade: ")
 
 
-def test_typo_is_answered_with_the_nearest_word(answers: dict[str, Answer]):
+def test_typo_is_answered_with_the_nearest_word(results: dict[str, StartupResult]):
     for case in ("an unknown command", "an unknown command of a group", "an unknown option"):
-        assert "did you mean" in answers[case].err.lower(), case
+        assert "did you mean" in results[case].err.lower(), case
 
 
-def test_version_names_torch_and_python(answers: dict[str, Answer]):
+def test_version_names_torch_and_python(results: dict[str, StartupResult]):
     version = r"saccade \d+\.\d+\.\d+\S* \(torch \d+\.\d+\S*, Python \d+\.\d+\.\d+\)\n"
-    assert re.fullmatch(version, answers["--version"].out)
+    assert re.fullmatch(version, results["--version"].out)
 
 
 @pytest.mark.parametrize("command", [["--help"], ["--version"], ["trian"]])

@@ -1,4 +1,5 @@
-"""stdout holds results and stderr messages: pages, color, pipes, and lines that are answered one at a time."""
+"""Results go to stdout and messages to stderr: pages, color, closed pipes, and input lines that are translated as they
+arrive."""
 
 import re
 import subprocess

@@ -38,7 +38,7 @@ def line_count(data: bytes) -> int:
 
 
 @pytest.mark.parametrize("case", INPUTS)
-def test_number_of_output_lines_equals_that_of(case: str, call: Call, run: Path):
+def test_number_of_output_lines_equals_number_of_input_lines(case: str, call: Call, run: Path):
     result = call("translate", run, stdin=INPUTS[case])
     assert (result.code, messages(result)) == (0, [])
     assert result.out.count("\n") == line_count(INPUTS[case])
@@ -46,7 +46,7 @@ def test_number_of_output_lines_equals_that_of(case: str, call: Call, run: Path)
 
 
 @pytest.mark.parametrize("case", INPUTS)
-def test_file_and_stdin_give_the_same_output_for(case: str, call: Call, run: Path, tmp_path: Path):
+def test_file_and_stdin_give_the_same_output(case: str, call: Call, run: Path, tmp_path: Path):
     (tmp_path / "in").write_bytes(INPUTS[case])
     result = call("translate", run, tmp_path / "in")
     assert (result.code, messages(result)) == (0, [])

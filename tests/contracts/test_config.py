@@ -1,4 +1,4 @@
-"""Every kind of every slot can be built, its wiring matches its site, and TOML holds all of its options."""
+"""Every kind of every slot can be built, its caller passes all of its wiring, and TOML holds all of its options."""
 
 import inspect
 import sys
@@ -49,9 +49,9 @@ DATA = Path(__file__).parent
 
 ATTENTION = {"dim": WIDTH, "causal": False, "cross": True, "dropout": 0.1}
 
-# Config key of a slot → its table and the wiring that its site passes. A key with two tables occurs twice, the second
-# time with a note in parentheses.
-SITES: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
+# Config key of a slot → its table and the wiring that the code which builds the slot (its caller) passes. A key with
+# two tables occurs twice, the second time with a remark in parentheses.
+SLOTS: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "encoder": (ENCODERS, {"vocabulary": 13, "frame_width": 0, "dim": WIDTH, "dropouts": NO_DROPOUT}),
     "decoder": (
         DECODERS,
@@ -73,9 +73,9 @@ SITES: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "connection": (CONNECTIONS, {"dim": WIDTH, "norm": LayerNorm, "dropout": 0.1}),
     "norm": (NORMS, {"dim": WIDTH}),
     "head": (HEADS, {"vocabulary": 13, "dim": WIDTH, "tied_weight": TokenEmbedding(13, WIDTH).tied_weight}),
-    "data.train": (SOURCES, {"folder": DATA}),
-    "data.dev": (SOURCES, {"folder": DATA}),
-    "data.test": (SOURCES, {"folder": DATA}),
+    "data.train": (SOURCES, {"folder": DATA, "config_key": "data.train"}),
+    "data.dev": (SOURCES, {"folder": DATA, "config_key": "data.dev"}),
+    "data.test": (SOURCES, {"folder": DATA, "config_key": "data.test"}),
     "data.tokenizer": (TOKENIZERS, {}),
     "task": (TASKS, {}),
     "guide": (GUIDES, {}),
@@ -84,13 +84,14 @@ SITES: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "decode.search": (SEARCHES, {}),
     "train.validation.search": (SEARCHES, {}),
 }
-# Wiring that a kind may have although its site does not pass it, because it has a default: a class that also serves as
-# decoder has `causal` and `cross_attention`, one that also serves as encoder has `frame_width`.
+# Wiring that a kind may have although its caller does not pass it, because it has a default: a class that also serves
+# as decoder has `causal` and `cross_attention`, one that also serves as encoder has `frame_width`.
 NOT_PASSED = {"encoder": {"causal", "cross_attention"}, "decoder": {"frame_width"}}
-# Wiring with a default of which a caller needs one or the other, such as `vocabulary` or `frame_width`.
+# Wiring that has a default but must be given all the same: an encoder or decoder needs `vocabulary` or `frame_width`, a
+# tied head needs `tied_weight`.
 ONE_OF = {"encoder": {"vocabulary"}, "decoder": {"vocabulary"}, "head": {"tied_weight"}}
 
-KINDS = [(key, kind) for key, (table, _) in SITES.items() for kind in table]
+KINDS = [(key, kind) for key, (table, _) in SLOTS.items() for kind in table]
 every_kind = pytest.mark.parametrize(("key", "kind"), KINDS, ids=[f"{key}={kind}" for key, kind in KINDS])
 
 
@@ -101,31 +102,31 @@ def required_options(table: Mapping[str, Callable[..., Any]], kind: str) -> dict
 
 @every_kind
 def test_kind_builds_with_defaults_from_recipe_and_in_code(key: str, kind: str) -> None:
-    table, site = SITES[key]
+    table, wiring = SLOTS[key]
     part = table[kind]
     required = [
         p.name
         for p in inspect.signature(part).parameters.values()
         if p.kind is p.POSITIONAL_OR_KEYWORD and (p.default is p.empty or p.name in ONE_OF.get(key, ()))
     ]
-    from_recipe = build(Slot(table).fill({"kind": kind, **required_options(table, kind)}), key, **site)
-    in_code = part(**{name: site[name] for name in required}, **required_options(table, kind))
+    from_recipe = build(Slot(table).fill({"kind": kind, **required_options(table, kind)}), key, **wiring)
+    in_code = part(**{name: wiring[name] for name in required}, **required_options(table, kind))
     assert type(from_recipe) is type(in_code)
 
 
 @every_kind
-def test_site_passes_all_wiring_of_kind(key: str, kind: str) -> None:
-    table, site = SITES[key]
-    check_wiring(table[kind], {*site, *NOT_PASSED.get(key, ())})
+def test_caller_passes_all_wiring_of_kind(key: str, kind: str) -> None:
+    table, wiring = SLOTS[key]
+    check_wiring(table[kind], {*wiring, *NOT_PASSED.get(key, ())})
 
 
-def test_listed_wiring_is_what_sites_pass(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Two short trainings and a model for series build something at each site; `build` records what it is passed."""
+def test_listed_wiring_is_what_callers_pass(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two short trainings and a model for series build something for each slot; `build` records what it is passed."""
     passed: dict[str, set[str]] = {}
 
-    def recording_build(factory: Callable[..., Any], key: str, /, **site: Any) -> Any:
-        passed.setdefault(key, set()).update(site)
-        return build(factory, key, **site)
+    def recording_build(factory: Callable[..., Any], key: str, /, **wiring: Any) -> Any:
+        passed.setdefault(key, set()).update(wiring)
+        return build(factory, key, **wiring)
 
     for name, module in list(sys.modules.items()):
         if name.startswith("saccade.") and getattr(module, "build", None) is build:
@@ -135,8 +136,8 @@ def test_listed_wiring_is_what_sites_pass(monkeypatch: pytest.MonkeyPatch, tmp_p
     series = {"dim": WIDTH, "head": "linear", "encoder": {"kind": "recurrent", "embedding": "series"}}
     assemble(resolve(ModelConfig, [python_layer(series)]).config, 3, 5, frames=True, has_decoder=False)
     listed: dict[str, set[str]] = {}
-    for key, (_, site) in SITES.items():
-        listed.setdefault(key.partition(" ")[0], set()).update(site)
+    for key, (_, wiring) in SLOTS.items():
+        listed.setdefault(key.partition(" ")[0], set()).update(wiring)
     assert passed == listed
 
 
@@ -149,14 +150,14 @@ def small_recipe(kind: str) -> dict[str, Any]:
     }
 
 
-CHOICES = [(key, label, tree) for key, (table, _) in SITES.items() for label, tree in every_choice(table)]
+CHOICES = [(key, label, tree) for key, (table, _) in SLOTS.items() for label, tree in every_choice(table)]
 
 
 @pytest.mark.parametrize(
     ("key", "tree"), [(key, tree) for key, _, tree in CHOICES], ids=[f"{key}={label}" for key, label, _ in CHOICES]
 )
 def test_toml_holds_all_options_of_choice(key: str, tree: dict[str, Any]) -> None:
-    table, _ = SITES[key]
+    table, _ = SLOTS[key]
     check_toml(table, tree | required_options(table, tree["kind"]))
 
 
@@ -170,7 +171,7 @@ def test_model_config_survives_toml(variant: Variant) -> None:
 
 RECURRENT = {"kind": "recurrent"}
 INVALID_MODELS: dict[str, tuple[dict[str, Any], str]] = {
-    "an odd width": ({"dim": 7, "encoder": RECURRENT, "decoder": RECURRENT}, "model.encoder.cell.bidirectional"),
+    "an odd width": ({"dim": 7, "encoder": RECURRENT, "decoder": RECURRENT}, "model.encoder.cell"),
     "a coverage loss without coverage": (
         {"decoder": RECURRENT | {"cross": {"coverage_loss": 0.5}}},
         "model.decoder.cross.coverage_loss",
@@ -211,8 +212,8 @@ def test_error_of_model_that_cannot_be_built_names_config_key(tree: dict[str, An
             "decoder.cross.normalizer.baseline_decay",
         ),
         (
-            {"decoder": RECURRENT | {"cross": {"normalizer": {"kind": "hard", "entropy": -1.0}}}},
-            "decoder.cross.normalizer.entropy",
+            {"decoder": RECURRENT | {"cross": {"normalizer": {"kind": "hard", "entropy_weight": -1.0}}}},
+            "decoder.cross.normalizer.entropy_weight",
         ),
         (
             {"decoder": RECURRENT | {"cross": {"score": {"kind": "reduced_rank", "rank": 0}}}},

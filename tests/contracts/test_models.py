@@ -63,7 +63,7 @@ QUICK = {
     "coverage",
     "hard-additive",
     "no-attention-every-step",
-    "recurrent-lstm-after-True",
+    "recurrent-lstm-after-fed",
     "mixture-0",
 }
 every_variant = pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_model_satisfies_contract_with_shape_checks(variant: Variant, check: Che
     check(perturbed(variant.fresh()))
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("without_shape_checks")
 @every_variant
 @each(VALUE_CHECKS)
 def test_model_satisfies_contract(variant: Variant, check: Check) -> None:
@@ -94,13 +94,13 @@ def test_coverage_is_sum_of_attention_weights(variant: Variant) -> None:
     check_coverage(perturbed(variant.fresh()))
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("without_shape_checks")
 @every_variant
 def test_loaded_model_equals_saved_model(variant: Variant, tmp_path: Path) -> None:
     check_save_and_load(variant.fresh, tmp_path)
 
 
-SELECTED = [DEFAULT, named("recurrent-gru-before-False"), named("coverage-after")]
+SELECTED = [DEFAULT, named("recurrent-gru-before"), named("coverage-after")]
 
 
 @pytest.mark.parametrize("variant", SELECTED, ids=str)

@@ -29,7 +29,7 @@ def test_schedule_ends_at_last_rate(tree: Any) -> None:
         pytest.skip("the schedule has no last rate")
     schedule = build_choice(SCHEDULES, tree | {"rate": 0.003, "warmup": 10, "last": 0.1}, updates=110)
     assert schedule(110) == schedule(10_000) == pytest.approx(0.0003)
-    assert schedule(60) == pytest.approx(0.00165), "the middle rate in the middle"
+    assert schedule(60) == pytest.approx(0.00165), "halfway between warmup and end, the rate is not the mean of both"
 
 
 @every(OPTIMIZERS)

@@ -10,8 +10,8 @@ from contracts.choices import build_choice, every
 from contracts.variants import Variant, named
 from saccade.decode.search import SEARCHES
 
-LABELS = ["default", "recurrent-lstm-after-True", "coverage", "hard-additive", "no-attention-every-step"]
-QUICK = {"default", "recurrent-lstm-after-True"}
+LABELS = ["default", "recurrent-lstm-after-fed", "coverage", "hard-additive", "no-attention-every-step"]
+QUICK = {"default", "recurrent-lstm-after-fed"}
 
 
 @every(SEARCHES)
@@ -20,6 +20,6 @@ QUICK = {"default", "recurrent-lstm-after-True"}
     "variant",
     [pytest.param(named(label), marks=() if label in QUICK else pytest.mark.slow, id=label) for label in LABELS],
 )
-def test_search_satisfies_constraints_and_scores_like_a_forced_pass(tree: Any, seed: int, variant: Variant) -> None:
+def test_search_satisfies_constraints_and_has_teacher_forced_log_probs(tree: Any, seed: int, variant: Variant) -> None:
     model = perturbed(variant.fresh(seed), seed)
     check_search(lambda: build_choice(SEARCHES, tree), model)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from contracts.checks.tokenizers import TEXTS, check_encode_words, check_round_trip, check_tokenizer
 from contracts.variants import every_choice, filled
 from saccade.config import build
-from saccade.data.tokenizers import SPECIAL, TOKENIZERS, UNKNOWN, SentencePieces, Tokenizer, word_of
+from saccade.data.tokenizers import SPECIAL, TOKENIZERS, UNKNOWN, SentencePieceKind, Tokenizer, word_of
 
 CHOICES = dict(every_choice(TOKENIZERS))
 TRAINING_CHARACTERS = "".join(sorted(set("".join(TEXTS))))
@@ -28,7 +28,7 @@ def learned(label: str) -> Tokenizer:
 
 @cache
 def without_normalization(byte_fallback: bool) -> Tokenizer:
-    return SentencePieces(normalizer="identity", byte_fallback=byte_fallback, size=400).learn(TEXTS)
+    return SentencePieceKind(normalizer="identity", byte_fallback=byte_fallback, size=400).learn(TEXTS)
 
 
 @pytest.mark.parametrize("label", CHOICES)

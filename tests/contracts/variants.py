@@ -14,9 +14,11 @@ from saccade.config import Slot, python_layer, resolve, schema
 from saccade.errors import ConfigError
 from saccade.models.assemble import Model, ModelConfig, assemble
 
-B, T, S, D, V = 3, 7, 5, 22, 13  # all different, so that swapped axes are noticed; D is even for 2 heads
+# Batch, target length, source length, width, vocabulary: all different, so that swapped axes are noticed; D is even
+# for 2 heads.
+B, T, S, D, V = 3, 7, 5, 22, 13
 OTHER_V = 17
-MIXTURES = 6
+MIXTURES = 6  # the number of random models that can be built
 NOT_FOR_TEXT = {"series"}
 SMALL = {"heads": 2, "inner": 11, "depth": 2, "longest": 31, "rank": 3}  # for every kind that has the option
 
@@ -119,7 +121,11 @@ def _variant(label: str, tree: dict[str, Any]) -> Variant:
 
 # Combinations of recurrent models: (label, changes of the encoder, changes of the decoder).
 COMBINATIONS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    (f"recurrent-{cell}-{attend}-{feeding}", {"cell": cell}, {"cell": cell, "attend": attend, "input_feeding": feeding})
+    (
+        f"recurrent-{cell}-{attend}{'-fed' if feeding else ''}",
+        {"cell": cell},
+        {"cell": cell, "attend": attend, "input_feeding": feeding},
+    )
     for cell, attend, feeding in itertools.product(("gru", "lstm", "tanh"), ("before", "after"), (False, True))
 ] + [
     ("no-attention-at-start", {"bidirectional": False}, {"cross": "at_start", "readout": "plain"}),
@@ -141,7 +147,8 @@ def _variants() -> Iterator[Variant]:
         # these are not built or have no effect: a shared embedding is the encoder's, and a decoder has no pool
         unused = label.startswith(("encoder.block.cross", "decoder.embedding", "decoder.pool", "decoder=recurrent.emb"))
         if not unused:
-            decoder = {"decoder": recurrent["decoder"]} if ".pool" in label else {}  # only this one uses the summary
+            # only a recurrent decoder uses the encoder's summary vector, which the pool computes
+            decoder = {"decoder": recurrent["decoder"]} if ".pool" in label else {}
             yield _variant(label, tree | decoder)
     for label, encoder, decoder in COMBINATIONS:
         sides = {"encoder": recurrent["encoder"] | encoder, "decoder": recurrent["decoder"] | decoder}
@@ -186,10 +193,11 @@ def every_choice(table: Table) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def filled(table: Table, tree: Any) -> Any:
     """The choice that a recipe with this tree makes."""
-    return Slot(table).fill(python_values(tree))
+    return Slot(table).fill(with_tuples(tree))
 
 
-def python_values(tree: Any) -> Any:
+def with_tuples(tree: Any) -> Any:
+    """The tree with tuples instead of lists, as the config stores arrays."""
     if isinstance(tree, dict):
-        return {key: python_values(value) for key, value in tree.items()}
+        return {key: with_tuples(value) for key, value in tree.items()}
     return tuple(tree) if isinstance(tree, list) else tree

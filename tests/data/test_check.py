@@ -33,14 +33,14 @@ def check_train(folder: Path, *extra: tuple[str, str], longest: int = 256) -> Re
 def test_clean_data_has_no_findings(tmp_path: Path):
     report = check_train(tmp_path)
     split = report.splits["train"]
-    findings = [split.faults, split.empty, split.too_long, split.odd_ratio, split.repeated]
+    findings = [split.bad_rows, split.empty, split.too_long, split.odd_ratio, split.repeated]
     assert [finding.count for finding in findings] == [0] * 5
     assert split.pairs == 20
     assert not report.bad
     assert not any(".tsv:" in line for line in report.lines())
 
 
-def test_length_statistics_and_histogram(tmp_path: Path):
+def test_lengths_are_summarized_in_words_and_in_characters(tmp_path: Path):
     rows = [(" ".join("a" * n), "b" * n) for n in range(1, 6)]
     split = check({"train": tsv(tmp_path, "t.tsv", *rows)}).splits["train"]
     words, characters = split.words["source"], split.characters["source"]
@@ -55,20 +55,20 @@ def test_faults_make_the_report_bad(tmp_path: Path):
     (tmp_path / "t.en").write_bytes(b"a\n\xff\n" * 12)
     (tmp_path / "t.de").write_bytes(b"a\nb\n" * 12)
     report = check({"train": Pairs(tmp_path, src="t.en", tgt="t.de")})
-    faults = report.splits["train"].faults
+    bad_rows = report.splits["train"].bad_rows
     assert report.bad
-    assert faults.count == 12
-    assert len(faults.first) == 10
-    assert faults.first[0].startswith("t.en:2: byte 0xff")
-    assert faults.first[0] in report.lines()
+    assert bad_rows.count == 12
+    assert len(bad_rows.first) == 10
+    assert bad_rows.first[0].startswith("t.en:2: byte 0xff")
+    assert bad_rows.first[0] in report.lines()
     assert "  ... and 2 more" in report.lines()
     assert report.splits["train"].pairs == 12
 
 
-def test_missing_file_is_a_fault_and_other_splits_are_still_read(tmp_path: Path):
+def test_missing_file_is_a_bad_row_and_other_splits_are_still_read(tmp_path: Path):
     report = check({"train": Tsv(tmp_path, file="no.tsv"), "dev": tsv(tmp_path, "dev.tsv", *CLEAN)})
     assert report.bad
-    assert "no such file (option 'file')" in report.splits["train"].faults.first[0]
+    assert "no such file; correct the option 'file'" in report.splits["train"].bad_rows.first[0]
     assert report.splits["dev"].pairs == 20
     json.dumps(report.plain())
 
@@ -171,7 +171,7 @@ def columns(folder: Path, name: str, *sentences: str) -> Columns:
     return Columns(folder, file=name)
 
 
-def test_tagged_words_and_their_labels(tmp_path: Path):
+def test_labels_of_tagged_words_are_counted_and_compared_with_train(tmp_path: Path):
     train = columns(tmp_path, "train.tsv", "the/D dog/N barks/V", "a/D cat/N", "the/D dog/N barks/V")
     dev = columns(tmp_path, "dev.tsv", "a/D cat/N", "oh/I ,/", "cats/N", "oh/J oh/I")
     report = check({"train": train, "dev": dev}, longest=2)
@@ -198,13 +198,13 @@ def test_tagged_words_and_their_labels(tmp_path: Path):
     assert not report.bad
 
 
-def test_text_report_of_tagged_words(tmp_path: Path):
+def test_text_report_lists_labels_and_those_that_do_not_occur_in_train(tmp_path: Path):
     train = columns(tmp_path, "train.tsv", "the/D dog/N barks/V", "bad")
     report = check({"train": train, "dev": columns(tmp_path, "dev.tsv", "oh/I ,/")})
     lines = report.lines()
-    assert lines[0] == "train: 1 rows, 1 faults"
+    assert lines[0] == "train: 1 row, 1 bad row"
     assert "  labels: 3 distinct, 3 in total" in lines
-    assert "  labels: 1 distinct, 1 in total, 1 steps without a label" in lines
+    assert "  labels: 1 distinct, 1 in total, 1 without a label" in lines
     assert "                D          1 ##############################" in lines
     assert "  labels that do not occur in train: 1" in lines
     assert "dev.tsv:1: the word 'oh' has the label 'I', which does not occur in train" in lines
@@ -260,7 +260,7 @@ def series_report(report: Report, name: str) -> SeriesReport:
     return split
 
 
-def test_series_statistics(tmp_path: Path):
+def test_series_report_counts_series_frames_labels_and_groups(tmp_path: Path):
     train = series(tmp_path, "train.npz", {"u1_0": 8, "u1_1": 3, "u2_0": 5})
     report = check({"train": train}, longest=5)
     split = series_report(report, "train")
@@ -272,7 +272,7 @@ def test_series_statistics(tmp_path: Path):
     assert split.too_long == Finding(1, [f"train.npz:u1_0: {too_long}"])
     assert not report.bad
     lines = report.lines()
-    assert lines[0] == "train: 3 series, 16 frames of 2 values, 0 faults"
+    assert lines[0] == "train: 3 series, 16 frames of 2 values, 0 bad rows"
     assert lines[3].split() == ["2-3", "1", "#" * 30]
     assert "  groups: 2: u1, u2" in lines
     assert json.loads(json.dumps(report.plain())) == report.plain()
@@ -304,12 +304,12 @@ def test_series_are_compared_with_train(tmp_path: Path):
     ]
 
 
-def test_bad_series_and_missing_files_are_faults(tmp_path: Path):
+def test_unusable_series_and_missing_files_are_bad_rows(tmp_path: Path):
     np.savez(tmp_path / "t.npz", a_x=np.full((3, 2), np.nan), a_y=np.arange(3), b_x=np.ones((3, 2)), b_y=np.array(1))
     report = check({"train": LabeledSeries(tmp_path, file="t.npz"), "dev": LabeledSeries(tmp_path, file="none.npz")})
-    assert series_report(report, "train").faults.first[0].startswith("t.npz:a: row 0, column 0 is NaN")
+    assert series_report(report, "train").bad_rows.first[0].startswith("t.npz:a: row 0, column 0 is NaN")
     assert series_report(report, "train").labels.counts == {"1": 1}
-    assert "no such file" in report.splits["dev"].faults.first[0]
+    assert "no such file" in report.splits["dev"].bad_rows.first[0]
     assert report.bad
     assert report.lines()
 

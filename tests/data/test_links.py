@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.data.links import Gold, Links, check_range, parse, parse_all, pharaoh, pharaoh_gold
+from saccade.data.links import GradedLinks, Links, check_range, parse, parse_all, pharaoh, pharaoh_graded
 from saccade.errors import DataError
 
 some_links = st.frozensets(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12)
@@ -12,12 +12,12 @@ some_links = st.frozensets(st.tuples(st.integers(0, 40), st.integers(0, 40)), ma
 
 @given(some_links)
 def test_links_round_trip(links: Links) -> None:
-    assert parse(pharaoh(links), "f:1") == Gold(links, links)
+    assert parse(pharaoh(links), "f:1") == GradedLinks(links, links)
 
 
 @given(some_links, some_links)
 def test_possible_links_round_trip(one: Links, other: Links) -> None:
-    assert parse(pharaoh_gold(gold := Gold(one & other, one | other)), "f:1") == gold
+    assert parse(pharaoh_graded(gold := GradedLinks(one & other, one | other)), "f:1") == gold
 
 
 def test_links_are_written_in_ascending_order() -> None:
@@ -25,7 +25,7 @@ def test_links_are_written_in_ascending_order() -> None:
 
 
 def test_possible_links_are_not_sure() -> None:
-    assert parse("1-1 2p3 4?5", "f:1") == Gold(frozenset({(1, 1)}), frozenset({(1, 1), (2, 3), (4, 5)}))
+    assert parse("1-1 2p3 4?5", "f:1") == GradedLinks(frozenset({(1, 1)}), frozenset({(1, 1), (2, 3), (4, 5)}))
 
 
 @pytest.mark.parametrize("bad", ["1", "a-b", "1-", "-1-2", "1--2", "1_2", "1-2-3", "9999999-1", "٣-1"])
@@ -39,7 +39,7 @@ def test_base_is_0_if_any_link_has_a_0() -> None:
 
 
 def test_base_is_1_if_many_lines_have_no_0() -> None:
-    assert parse_all(["1-1 2p2"] * 20, "f")[3] == Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)}))
+    assert parse_all(["1-1 2p2"] * 20, "f")[3] == GradedLinks(frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)}))
 
 
 def test_undetectable_base_is_an_error_unless_it_is_given() -> None:
@@ -50,7 +50,7 @@ def test_undetectable_base_is_an_error_unless_it_is_given() -> None:
 
 
 def test_file_without_links_needs_no_base() -> None:
-    assert parse_all(["", ""], "f") == [Gold(frozenset(), frozenset())] * 2
+    assert parse_all(["", ""], "f") == [GradedLinks(frozenset(), frozenset())] * 2
 
 
 def test_0_with_base_1_is_an_error() -> None:

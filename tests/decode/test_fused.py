@@ -14,7 +14,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from contracts.checks.common import perturbed
 from saccade.config import python_layer, resolve
-from saccade.data.tokenizers import WordVocabulary
+from saccade.data.tokenizers import WordKind
 from saccade.decode import single
 from saccade.decode.engine import DecodeConfig, in_order
 from saccade.decode.fused import FusedDecoder, FusedEncoder, can_fuse_decoder, can_fuse_encoder
@@ -23,20 +23,20 @@ from saccade.decode.single import SingleDecoder, can_decode_single
 from saccade.decode.torch_engine import FusedModel, UnfusedDecoder, torch_engine
 from saccade.decode.workers import limit_threads
 from saccade.errors import SaccadeError
-from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
+from saccade.models.assemble import Model, ModelConfig, assemble, expand_block
 from saccade.notes import capture
 from saccade.optim.optimizers import adamw
 from saccade.parts.mixers import MultiHead
 from saccade.places import Memory, select
 
 V, D = 23, 12
-SHORT = torch.arange(7) < torch.tensor([7, 3, 5])[:, None]
+PADDING_MASK = torch.arange(7) < torch.tensor([7, 3, 5])[:, None]
 
 
 def model_of(changes: dict[str, Any]) -> Model:
     block = {"self": {"heads": 2}, "cross": {"heads": 3}, "feed_forward": {"inner": 17}} | changes.pop("block", {})
     tree = {"dim": D, "block": block, "encoder": {"depth": 1}, "decoder": {"depth": 3}} | changes
-    config = resolve(ModelConfig, [python_layer(tree)], spread_block).config
+    config = resolve(ModelConfig, [python_layer(tree)], expand_block).config
     torch.manual_seed(0)
     return perturbed(assemble(config, V, V), by=0.2).eval()
 
@@ -80,19 +80,19 @@ def log_probs(steps: Any, model: Model, keep: Tensor | None, beam: int, sentence
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FUSED_MODELS)
-@pytest.mark.parametrize("keep", [None, SHORT], ids=["whole", "padded"])
+@pytest.mark.parametrize("keep", [None, PADDING_MASK], ids=["whole", "padded"])
 @pytest.mark.parametrize("beam", [1, 4])
 @torch.inference_mode()
 def test_fused_decoder_equals_the_modules(name: str, keep: Tensor | None, beam: int) -> None:
     model = model_of(dict(FUSED_MODELS[name]))
     assert can_fuse_decoder(model)
-    modules, *others = (log_probs(steps, model, keep, beam) for steps in all_of(model))
+    modules, *others = (log_probs(steps, model, keep, beam) for steps in unfused_and_fused(model))
     for other in others:
         torch.testing.assert_close(other, modules, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", FUSED_MODELS)
-@pytest.mark.parametrize("keep", [None, SHORT], ids=["whole", "padded"])
+@pytest.mark.parametrize("keep", [None, PADDING_MASK], ids=["whole", "padded"])
 @torch.inference_mode()
 def test_fused_encoder_equals_the_modules(name: str, keep: Tensor | None) -> None:
     model = model_of(dict(FUSED_MODELS[name]))
@@ -152,7 +152,7 @@ def test_single_hypothesis_equals_the_modules_for_extreme_scores() -> None:
 @torch.inference_mode()
 def test_single_hypothesis_with_a_padded_memory_equals_the_modules() -> None:
     model = model_of({})
-    memory = model.encoder.encode(torch.randint(4, V, (1, 7)), SHORT[1:2])
+    memory = model.encoder.encode(torch.randint(4, V, (1, 7)), PADDING_MASK[1:2])
     modules, single = (
         single_log_probs(decoder, memory) for decoder in (UnfusedDecoder(model), SingleDecoder(FusedDecoder(model)))
     )
@@ -180,8 +180,7 @@ def test_outputs_without_scores_equal_those_with_scores(name: str) -> None:
         assert math.isnan(unscored.log_prob)
 
 
-def all_of(model: Model) -> list[Any]:
-    """The unfused and the fused decoder."""
+def unfused_and_fused(model: Model) -> list[StepModel]:
     return [UnfusedDecoder(model), FusedDecoder(model)]
 
 
@@ -199,7 +198,7 @@ def test_numpy_decodes_neither_wide_models_nor_other_dtypes(monkeypatch: pytest.
 def test_first_step_equals_the_modules_for_a_long_source() -> None:
     model = model_of({})
     memory = model.encoder.encode(torch.randint(4, V, (1, 90)), None)
-    modules, *others = (steps.step(torch.tensor([5]), steps.start(memory, 1))[0] for steps in all_of(model))
+    modules, *others = (steps.step(torch.tensor([5]), steps.start(memory, 1))[0] for steps in unfused_and_fused(model))
     for other in others:
         torch.testing.assert_close(other, modules, rtol=1e-5, atol=1e-5)
 
@@ -278,7 +277,7 @@ def token_ids(engine: Any, kind: str = "greedy") -> list[tuple[int, ...]]:
 
 
 def engine_of(model: Model) -> Any:
-    words = WordVocabulary().learn([" ".join("abcdefghijklmnopqrs")])
+    words = WordKind().learn([" ".join("abcdefghijklmnopqrs")])
     assert words.size <= V
     return torch_engine(model, words, words)
 

@@ -15,7 +15,7 @@ from contracts.checks.searches import forced_log_prob, search_outputs
 from contracts.variants import NO_DROPOUT, Variant
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Corpus
-from saccade.data.tokenizers import END, PAD, START, Tokenizer, WordVocabulary
+from saccade.data.tokenizers import END, PAD, START, Tokenizer, WordKind
 from saccade.decode import loops
 from saccade.decode.engine import DecodeConfig, Output, in_order
 from saccade.decode.loops import ScoredTokens
@@ -75,6 +75,7 @@ def test_wide_beam_returns_the_best_of_longer_outputs() -> None:
     model = tiny_model(5, 1.5)
     outputs = all_outputs(model, SOURCES[0], 5)
     for penalty in (0.0, 0.6, 1.0):
+        # 341 is the number of outputs: up to four of four tokens, then END, so 1 + 4 + 16 + 64 + 256
         best = search_outputs(Beam(size=341, length_penalty=penalty), model, SOURCES[:1], [5])[0][0]
         score, tokens = max((log_prob / len(tokens) ** penalty, tokens) for tokens, log_prob in outputs)
         assert best.tokens == tokens
@@ -112,7 +113,7 @@ def textbook_beam(model: Model, source: Sequence[int], longest: int, size: int, 
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_beam_search_equals_the_textbook_algorithm(size: int) -> None:
     for seed in range(4):
@@ -187,14 +188,14 @@ def counted(created: list[int]) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("without_shape_checks")
 def test_early_stop_does_not_change_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_early_stop(monkeypatch, loops._is_finished) > 10, (
         "the search never stopped early, so nothing was tested"
     )
 
 
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("is_finished", [stop_at_first_outputs, ignore_length])
 def test_early_stop_check_detects_a_wrong_rule(is_finished: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AssertionError):
@@ -224,7 +225,7 @@ def test_outputs_begin_with_prefixes_of_different_lengths(search: Any) -> None:
         for prefix, (best, *_) in zip(prefixes, results, strict=True):
             assert best.tokens[: len(prefix)] == tuple(prefix)
             assert len(best.tokens) <= max(4, len(prefix) + 1), (
-                "the limit is raised only for the prefix and the end symbol"
+                "the output is longer than its limit, or than its prefix and the end symbol"
             )
 
 
@@ -237,7 +238,7 @@ def test_prefix_is_continued_with_the_best_outputs() -> None:
 
 # ── the engine ────────────────────────────────────────────────────────────────────────────────────
 
-TOKENIZER: Tokenizer = WordVocabulary().learn(["a b c"])
+TOKENIZER: Tokenizer = WordKind().learn(["a b c"])
 LINES = ["a b c a", "", "c", "b b", "   ", "a c b", "c c c c c c c c c", "a", "b a", ""]
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from formats.small import SOURCES, TARGETS, make_run, outputs_of, recipe
 from saccade.api import Run
-from saccade.decode.engine import Cancelled, DecodeConfig, search_settings
+from saccade.decode.engine import Cancelled, DecodeConfig, changed_decode_config
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats import ctranslate2 as format_
-from saccade.formats.ctranslate2_engine import MIN_BATCH_SENTENCES, batch_sentences
+from saccade.formats.ctranslate2_engine import MIN_BATCH_SENTENCES, next_batch_size
 
 pytest.importorskip("ctranslate2")
 
@@ -47,7 +47,7 @@ def engine(run: Run, folder: Path, **options: Any) -> Any:
 
 
 def search(run: Run, **changes: Any) -> DecodeConfig:
-    return search_settings(run.recipe.decode, changes)
+    return changed_decode_config(run.recipe.decode, changes)
 
 
 @pytest.mark.parametrize("wide", [{}, {"search": {"kind": "beam", "size": 3}}], ids=["greedy", "beam"])
@@ -94,10 +94,16 @@ def test_forced_prefixes_give_the_outputs_of_torch(tmp_path: Path) -> None:
     ):
         assert outputs[0].ids == torch_outputs[0].ids
         assert math.isclose(outputs[0].log_prob, torch_outputs[0].log_prob, abs_tol=1e-3)
+
+
+def test_prefixes_with_beam_search_or_of_another_number_than_sources_are_refused(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    exported = engine(run, tmp_path / "folder")
+    prefixes = ["the dog", "", "a", "the cat", "the", "at", "old"]
     with pytest.raises(ConfigError, match="does not score a prefix"):
         outputs_of(exported, search(run, search={"kind": "beam", "size": 2}), prefixes=prefixes)
     with pytest.raises(DataError, match="got 1 prefixes for 7 sources"):
-        outputs_of(exported, settings, prefixes=["a"])
+        outputs_of(exported, search(run), prefixes=["a"])
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
@@ -153,7 +159,7 @@ def test_too_long_line_goes_to_the_fallback_engine_or_is_refused(
     expected = [outputs[0].ids for outputs in outputs_of(run.engine, settings, lines)]
     results = outputs_of(format_.open(tmp_path / "folder", lambda: run.engine), settings, lines)
     assert [outputs[0].ids for outputs in results] == expected
-    with pytest.raises(DataError, match="sentence 2: is too long"):
+    with pytest.raises(DataError, match="sentence 2: it or its longest possible output exceeds the 24 source"):
         outputs_of(format_.open(tmp_path / "folder"), settings, lines)
 
 
@@ -215,7 +221,7 @@ def test_batch_sizes_keep_all_workers_busy_until_the_end(sentences: int, workers
     """Each batch goes to the worker that is free first; all sentences take equally long."""
     remaining, busy, batches = sentences, [0] * workers, []
     while remaining:
-        batches.append(min(remaining, batch_sentences(remaining, sentences, workers)))
+        batches.append(min(remaining, next_batch_size(remaining, sentences, workers)))
         remaining -= batches[-1]
         busy[busy.index(min(busy))] += batches[-1]
     assert batches == sorted(batches, reverse=True)

@@ -26,7 +26,7 @@ FOLDER = "exports/ctranslate2-float32"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def at_full_speed() -> Iterator[None]:
+def without_shape_checks() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
@@ -123,7 +123,7 @@ def test_damaged_export_is_exported_again(name: str, run: Run, call: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kind", "hidden"), [(kind, package) for kind, form in FORMATS.items() for package in form.writes]
+    ("kind", "hidden"), [(kind, package) for kind, form in FORMATS.items() for package in form.write_packages]
 )
 @pytest.mark.parametrize(("command", "flag"), [("export", "--to"), ("translate", "--engine")])
 def test_missing_package_is_named_with_its_install_command(

@@ -13,10 +13,10 @@ from formats.small import SOURCES, TARGETS, make_run, merged, outputs_of, recipe
 from saccade.api import Run
 from saccade.config import build
 from saccade.data.batches import Corpus
-from saccade.data.tokenizers import END, PAD, START, SentencePieces
+from saccade.data.tokenizers import END, PAD, START, SentencePieceKind
 from saccade.errors import RunError
 from saccade.formats import marian
-from saccade.formats.marian_import import read
+from saccade.formats.marian_import import import_marian
 from saccade.runs.files import verify
 from saccade.tasks.losses import teacher_forced_hidden
 
@@ -121,7 +121,7 @@ def test_model_card_has_front_matter_and_the_scores_of_the_checkpoint(tmp_path: 
 
 
 OBSTACLES: dict[str, dict[str, Any]] = {
-    "model.decoder.block.connection: transformers has one kind for both sides": {
+    "model.decoder.block.connection: transformers has one kind for encoder and decoder": {
         "model": POST | {"decoder": {"block": {"connection": "pre"}}}
     },
     "model.shared_embeddings: Pegasus, to which pre-norm models are exported": {"model": {"shared_embeddings": False}},
@@ -168,7 +168,7 @@ def hf_folder(folder: Path, options: dict[str, Any]) -> tuple[Any, Any]:
     """A random model in the format of transformers: </s> = 0, <unk> = 1, <pad> last, two sentencepiece models, one
     vocabulary."""
     folder.mkdir(parents=True)
-    protos = [SentencePieces(size=50).learn(texts) for texts in (SOURCES[:4], TARGETS)]
+    protos = [SentencePieceKind(size=50).learn(texts) for texts in (SOURCES[:4], TARGETS)]
     pieces = sorted({name for each in protos for name in each.vocabulary()[4:]})
     names = ["</s>", "<unk>", *pieces, "<pad>"]
     for name, each in zip(("source.spm", "target.spm"), protos, strict=True):
@@ -192,7 +192,7 @@ def hf_folder(folder: Path, options: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def imported(folder: Path, path: Path) -> Run:
-    read(folder, path)
+    import_marian(folder, path)
     return Run(path)
 
 
@@ -287,7 +287,7 @@ def test_inconsistent_folder_is_refused_and_no_run_is_written(name: str, tmp_pat
     path = tmp_path / "folder" / file
     path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | change), "utf-8")
     with pytest.raises(RunError, match=reason):
-        read(tmp_path / "folder", tmp_path / "run")
+        import_marian(tmp_path / "folder", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -295,7 +295,7 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
     hf_folder(tmp_path / "folder", {})
     (tmp_path / "folder" / "model.safetensors").rename(tmp_path / "folder" / "pytorch_model.bin")
     with pytest.raises(RunError, match="is a pickle, which may run code; save the model as safetensors"):
-        read(tmp_path / "folder", tmp_path / "run")
+        import_marian(tmp_path / "folder", tmp_path / "run")
 
 
 def test_language_code_is_one_piece_as_in_transformers(tmp_path: Path) -> None:

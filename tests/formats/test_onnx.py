@@ -22,7 +22,7 @@ from saccade.api import Run, load
 from saccade.config import Choice, python_layer, resolve
 from saccade.data.batches import Padded
 from saccade.data.codecs import Codecs
-from saccade.data.tokenizers import WordVocabulary
+from saccade.data.tokenizers import WordKind
 from saccade.decode.engine import Cancelled, DecodeConfig, in_order
 from saccade.errors import DataError, RunError, SaccadeError
 from saccade.formats import onnx as format_onnx
@@ -90,12 +90,12 @@ CASES: dict[str, dict[str, Any]] = {
 QUICK = {"pre-norm"}
 
 
-def trained(tree: dict[str, Any], path: Path, seed: int = 1) -> Run:
+def random_run(tree: dict[str, Any], path: Path, seed: int = 1) -> Run:
     """A run with random weights."""
     shared = tree.get("shared_embeddings", True)
     recipe = recipe_in(tree)
-    source = WordVocabulary().learn(["a b c d e f g h i"])
-    target = source if shared else WordVocabulary().learn(["a b c d e f g h i j k l m"])
+    source = WordKind().learn(["a b c d e f g h i"])
+    target = source if shared else WordKind().learn(["a b c d e f g h i j k l m"])
     torch.manual_seed(seed)
     model = perturbed(assemble(recipe.model, source.size, target.size))
     RunFolder(path).store(recipe, {}, Codecs(source, target))
@@ -109,7 +109,7 @@ def recipe_in(tree: dict[str, Any]) -> Recipe:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def at_full_speed() -> Iterator[None]:
+def without_shape_checks() -> Iterator[None]:
     """Shape checks are off, because sizes are symbolic while a graph is traced."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
@@ -123,13 +123,13 @@ class Case:
 
 
 @pytest.fixture(scope="module")
-def export(at_full_speed: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
+def export(without_shape_checks: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     """Each case is exported once, because an export takes seconds."""
 
     @cache
     def exported(name: str) -> Case:
         path = tmp_path_factory.mktemp("onnx")
-        run, folder = trained(CASES[name], path / "run"), path / "out"
+        run, folder = random_run(CASES[name], path / "run"), path / "out"
         format_onnx.write(run, folder)
         return Case(run, folder)
 
@@ -313,7 +313,7 @@ def test_model_without_decoder_is_refused(tmp_path: Path) -> None:
     assert reason is not None
     assert reason.startswith('task: "tagging" has no decoder')
     assert format_onnx.why_not(recipe_in(CASES["pre-norm"])) is None
-    run = trained(CASES["at-start"], tmp_path / "run")
+    run = random_run(CASES["at-start"], tmp_path / "run")
     run.recipe = recipe
     with pytest.raises(RunError, match=r"cannot be exported to ONNX: task: "):
         format_onnx.write(run, tmp_path / "out")
@@ -323,14 +323,14 @@ def test_model_without_decoder_is_refused(tmp_path: Path) -> None:
 class Looped(nn.Module):
     """A readout that cannot be exported, because the number of iterations depends on the values."""
 
-    def forward(self, state: Tensor, context: Tensor, word: Tensor) -> Tensor:
+    def forward(self, state: Tensor, context: Tensor, token: Tensor) -> Tensor:
         while float(state.sum()) > 1e9:
             state = state / 2
         return state
 
 
 def test_part_that_cannot_be_exported_is_named(tmp_path: Path) -> None:
-    run = trained(CASES["at-start"], tmp_path / "run")
+    run = random_run(CASES["at-start"], tmp_path / "run")
     run.model.decoder.readout = Looped()  # type: ignore[union-attr]
     with pytest.raises(RunError, match=r"cannot be exported to ONNX: decoder\.readout \(Looped\): ") as caught:
         format_onnx.write(run, tmp_path / "out")

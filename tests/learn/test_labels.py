@@ -69,7 +69,7 @@ def recipe(folder: Path, task: str, encoder: str, seed: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize(("task", "threshold"), [("tagging", 99), ("classification", 95)])
 def test_encoder_labels_unseen_rows(task: str, threshold: float, encoder: str, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # task, updates, encoder
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("name", MODELS)
 def test_recurrent_model_solves_unseen_rows(name: str, tmp_path: Path) -> None:
     task, updates, sides = MODELS[name]
@@ -52,9 +52,9 @@ def test_recurrent_model_solves_unseen_rows(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("without_shape_checks")
 def test_hard_attention_is_learned(tmp_path: Path) -> None:
-    """With reward = 0 at most 75 % are correct: attention is not trained, and only the summary is left."""
+    """With policy_weight = 0 at most 75 % are correct: attention is not trained, and only the summary is left."""
     sides = {"encoder": GRU, "decoder": GRU | {"cross": ADDITIVE | {"normalizer": "hard"}}}
     seed = new_seed()
     fraction = accuracy(

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saccade.data.links import Gold, Links, parse_all
+from saccade.data.links import GradedLinks, Links, parse_all
 from saccade.errors import DataError
 from saccade.metrics.alignment import score_alignments
 
 some_links = st.frozensets(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8)
 
 
-def gold(sure: str, possible: str = "") -> Gold:
+def gold(sure: str, possible: str = "") -> GradedLinks:
     (parsed,) = parse_all([" ".join([sure, possible.replace("-", "p")])], "gold", base=0)
     return parsed
 
@@ -36,13 +36,17 @@ def test_counts_are_summed_over_all_sentences() -> None:
 
 
 @given(sure=some_links.filter(bool), possible=some_links, system=some_links)
-def test_scores_are_percentages(sure: Links, possible: Links, system: Links) -> None:
-    gold_links = Gold(sure, sure | possible)
+def test_scores_are_percentages_and_aer_of_the_sure_links_is_0(sure: Links, possible: Links, system: Links) -> None:
+    gold_links = GradedLinks(sure, sure | possible)
     scores = score_alignments([system], [gold_links])
     assert all(-1e-9 <= score <= 100 + 1e-9 for score in (scores.aer, scores.precision, scores.recall, scores.f1))
     assert score_alignments([sure], [gold_links]).aer == pytest.approx(0)
-    if not possible - sure:  # without possible links, AER = 1 − F1
-        assert scores.aer == pytest.approx(100 - scores.f1)
+
+
+@given(sure=some_links.filter(bool), system=some_links)
+def test_aer_is_1_minus_f1_without_possible_links(sure: Links, system: Links) -> None:
+    scores = score_alignments([system], [GradedLinks(sure, sure)])
+    assert scores.aer == pytest.approx(100 - scores.f1)
 
 
 def test_gold_without_sure_links_and_unequal_lengths_are_errors() -> None:

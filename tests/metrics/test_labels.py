@@ -112,23 +112,24 @@ PAIRS = st.lists(st.tuples(LABELS, LABELS), max_size=40)
 
 
 def naive_f1(pairs: list[tuple[str, str]], label: str) -> float:
-    predicted = [t == label for t, f in pairs if f == label]
-    true = [f == label for t, f in pairs if t == label]
+    """`pairs` are (true, predicted) labels."""
+    predicted = [t == label for t, p in pairs if p == label]
+    true = [p == label for t, p in pairs if t == label]
     precision = sum(predicted) / len(predicted) if predicted else 0.0
     recall = sum(true) / len(true) if true else 0.0
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
 @settings(max_examples=200, deadline=None)
-@given(pairs=PAIRS, over=st.lists(LABELS, max_size=3))
-def test_scores_equal_a_naive_implementation(pairs: list[tuple[str, str]], over: list[str]):
-    confusion = Confusion.of([t for t, _ in pairs], [f for _, f in pairs])
-    counted = [(t, f) for t, f in pairs if not over or t in over]
-    correct = sum(t == f for t, f in counted)
-    assert confusion.accuracy(over) == pytest.approx(100 * correct / len(counted) if counted else 0)
+@given(pairs=PAIRS, only_labels=st.lists(LABELS, max_size=3))
+def test_scores_equal_a_naive_implementation(pairs: list[tuple[str, str]], only_labels: list[str]):
+    confusion = Confusion.of([t for t, _ in pairs], [p for _, p in pairs])
+    counted = [(t, p) for t, p in pairs if not only_labels or t in only_labels]
+    correct = sum(t == p for t, p in counted)
+    assert confusion.accuracy(only_labels) == pytest.approx(100 * correct / len(counted) if counted else 0)
     occurring = {label for pair in pairs for label in pair}
-    scores = [naive_f1(pairs, label) for label in occurring if not over or label in over]
-    assert confusion.macro_f1(over) == pytest.approx(100 * sum(scores) / len(scores) if scores else 0)
+    scores = [naive_f1(pairs, label) for label in occurring if not only_labels or label in only_labels]
+    assert confusion.macro_f1(only_labels) == pytest.approx(100 * sum(scores) / len(scores) if scores else 0)
     for label, label_scores in confusion.per_label().items():
         assert label_scores["f1"] == pytest.approx(100 * naive_f1(pairs, label))
         assert label_scores["count"] == sum(t == label for t, _ in pairs)

@@ -31,16 +31,16 @@ def test_scores_equal_sacrebleu():
     scores = score(HYPOTHESES, REFERENCES)
     assert scores.bleu == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES]).score
     assert scores.chrf == sacrebleu.corpus_chrf(HYPOTHESES, [REFERENCES]).score
-    assert scores.bleu_lc_tok == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=True).score
+    assert scores.bleu_lowercase == sacrebleu.corpus_bleu(HYPOTHESES, [REFERENCES], lowercase=True).score
     assert scores.bleu == bleu(HYPOTHESES, REFERENCES)
     assert scores.chrf == chrf(HYPOTHESES, REFERENCES)
     assert scores.sentences == 5
-    assert 0 < scores.bleu < scores.bleu_lc_tok < 100
+    assert 0 < scores.bleu < scores.bleu_lowercase < 100
 
 
 def test_lowercased_bleu_equals_bleu_of_lowercased_text():
     lower = [[text.lower() for text in texts] for texts in (HYPOTHESES, REFERENCES)]
-    assert score(HYPOTHESES, REFERENCES).bleu_lc_tok == pytest.approx(bleu(*lower))
+    assert score(HYPOTHESES, REFERENCES).bleu_lowercase == pytest.approx(bleu(*lower))
 
 
 def test_signatures_describe_the_metrics():
@@ -49,7 +49,7 @@ def test_signatures_describe_the_metrics():
     assert all(version in signature for signature in signatures.values())
     assert "nrefs:1|" in signatures["bleu"]
     assert "case:mixed|eff:no|tok:13a|smooth:exp" in signatures["bleu"]
-    assert "case:lc|eff:no|tok:13a|smooth:exp" in signatures["bleu_lc_tok"]
+    assert "case:lc|eff:no|tok:13a|smooth:exp" in signatures["bleu_lowercase"]
     assert "nc:6|nw:0" in signatures["chrf"]
     assert "bs:1000" in signatures["bleu"]
 
@@ -57,7 +57,7 @@ def test_signatures_describe_the_metrics():
 def test_intervals_contain_the_scores_and_are_deterministic():
     first, second = score(HYPOTHESES, REFERENCES), score(HYPOTHESES, REFERENCES)
     assert first == second
-    for name in ("bleu", "chrf", "bleu_lc_tok"):
+    for name in ("bleu", "chrf", "bleu_lowercase"):
         low, high = first.interval[name]
         assert low < high
         assert low <= getattr(first, name) <= high
@@ -94,13 +94,13 @@ def test_interval_exists_if_some_translations_score_0():
 
 def test_plain_scores_are_json_values():
     plain = score(HYPOTHESES, REFERENCES).plain()
-    keys = {"bleu", "chrf", "bleu_lc_tok", "exact_match", "sentences", "signatures", "interval"}
+    keys = {"bleu", "chrf", "bleu_lowercase", "exact_match", "sentences", "signatures", "interval"}
     assert plain.keys() == keys
-    assert {type(plain[key]) for key in ("bleu", "chrf", "bleu_lc_tok", "exact_match")} == {float}
+    assert {type(plain[key]) for key in ("bleu", "chrf", "bleu_lowercase", "exact_match")} == {float}
     assert all(type(end) is float for ends in plain["interval"].values() for end in ends)
 
 
-def test_empty_reference_is_an_error():
+def test_scoring_no_sentences_is_an_error():
     with pytest.raises(DataError, match="nothing to score"):
         score([], [])
 

@@ -83,7 +83,7 @@ def test_muon_refuses_sharded_matrices(tmp_path: Path) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/here", rank=0, world_size=1)
     try:
         fully_shard(layer, mesh=init_device_mesh("cpu", (1,)))
-        with pytest.raises(BuildError, match=r'train\.ranks = "replicated"'):
+        with pytest.raises(BuildError, match=r'train\.parallelism = "replicated"'):
             muon(layer)
     finally:
         torch.distributed.destroy_process_group()

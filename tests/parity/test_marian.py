@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from contracts.checks.common import perturbed
+from contracts.checks.common import padding_mask, perturbed
 from saccade.config import python_layer, resolve
 from saccade.models.assemble import Model, ModelConfig, assemble
 
@@ -18,11 +18,7 @@ PAD, START = 16, 11  # Marian pads with its last id, and starts from an id of th
 TOLERANCE = 1e-5
 
 
-def keeps(*lengths: int) -> Tensor:
-    return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-
-
-SOURCE_KEEP, TARGET_KEEP = keeps(S, 3, 1), keeps(T, 4, 1)
+SOURCE_KEEP, TARGET_KEEP = padding_mask((S, 3, 1)), padding_mask((T, 4, 1))
 
 
 def our_model(dim: int, activation: str) -> Model:
@@ -133,12 +129,12 @@ def test_gradients_equal_those_of_marian() -> None:
     for logits in (our_logits(ours, source, inputs), their_logits(theirs, source, inputs)):
         F.cross_entropy(logits[TARGET_KEEP], target[TARGET_KEEP]).backward()
     pairs = {
-        "embedding": (ours.encoder.embedding.table.weight.grad, theirs.model.shared.weight.grad),
-        "first": (
+        "the embedding table": (ours.encoder.embedding.table.weight.grad, theirs.model.shared.weight.grad),
+        "the query of the first encoder layer": (
             ours.encoder.get_submodule("layers.0.self.query").weight.grad,
             theirs.model.encoder.layers[0].self_attn.q_proj.weight.grad,
         ),
-        "last": (
+        "the cross-attention value of the last decoder layer": (
             ours.decoder.get_submodule("layers.1.cross.value").weight.grad,
             theirs.model.decoder.layers[1].encoder_attn.v_proj.weight.grad,
         ),

@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from contracts.checks.common import perturbed
+from contracts.checks.common import padding_mask, perturbed
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Batch, Corpus
 from saccade.models.assemble import Model, ModelConfig, assemble
 from saccade.models.recurrent import RecurrentEncoder
 from saccade.notes import capture
 from saccade.parts import CELLS
-from saccade.tasks.losses import next_token
+from saccade.tasks.losses import next_token_loss
 
 B, T, S, D, V = 3, 7, 5, 6, 13
 LENGTHS = (S, 3, 1)
@@ -28,10 +28,6 @@ every_cell = pytest.mark.parametrize("cell", NETS)
 
 def test_all_cells_are_covered() -> None:
     assert NETS.keys() == CELLS.keys()
-
-
-def keeps(*lengths: int) -> Tensor:
-    return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
 
 
 # ── the encoder ───────────────────────────────────────────────────────────────────────────────────
@@ -62,7 +58,7 @@ def test_each_row_of_a_padded_batch_equals_torchs_net_on_the_unpadded_row(
     encoder = perturbed(encoder).to(dtype)
     net = torch_net(encoder, cell, depth, bidirectional).to(dtype)
     ids = torch.randint(V, (B, S))
-    memory = encoder.encode(ids, keeps(*LENGTHS))
+    memory = encoder.encode(ids, padding_mask(LENGTHS))
     their_sums = []
     for row, length in enumerate(LENGTHS):
         x = encoder.embedding.table.weight.detach()[ids[[row], :length]] * math.sqrt(D)
@@ -70,7 +66,7 @@ def test_each_row_of_a_padded_batch_equals_torchs_net_on_the_unpadded_row(
         assert (memory.states[row, :length] - y[0]).abs().max() <= TOLERANCE[dtype]
         assert (memory.summary[row] - last_states(last, bidirectional)).abs().max() <= TOLERANCE[dtype]
         their_sums.append((y * torch.arange(1.0, D + 1)).sum())
-    (memory.states[keeps(*LENGTHS)] * torch.arange(1.0, D + 1)).sum().backward()
+    (memory.states[padding_mask(LENGTHS)] * torch.arange(1.0, D + 1)).sum().backward()
     torch.stack(their_sums).sum().backward()
     for name, weight in net.named_parameters():
         our_gradient = encoder.cell.net.get_parameter(name).grad  # type: ignore[attr-defined]
@@ -321,7 +317,7 @@ def test_decoder_equals_the_formulas_of_its_paper(paper: str, cell: str, depth: 
         weights = captured["decoder.cross"][:, 0]
         torch.testing.assert_close(weights[real], torch.stack(maps, 1)[real], atol=1e-12, rtol=0)
     model.zero_grad()
-    loss = next_token(model, batch, 0.0)
+    loss = next_token_loss(model, batch, 0.0)
     torch.testing.assert_close(loss.total, expected_loss)
     loss.total.backward()
     for name, weight in model.named_parameters():
@@ -350,8 +346,8 @@ def test_decoder_called_step_by_step_equals_the_formulas_of_its_paper(paper: str
 @pytest.mark.parametrize("cell", REFERENCE_CELLS)
 def test_coverage_loss_equals_that_of_see_et_al(cell: str) -> None:
     model, batch = build_model("see", cell, 1), batch_of_three()
-    without_coverage_loss = next_token(model.eval(), batch, 0.0)
-    loss = next_token(model.train(), batch, 0.0)
+    without_coverage_loss = next_token_loss(model.eval(), batch, 0.0)
+    loss = next_token_loss(model.train(), batch, 0.0)
     _, _, expected_loss = reference_outputs(model, batch, "see", cell)
     assert loss.logged["cost"] == pytest.approx(without_coverage_loss.logged["cost"])
     assert loss.logged["decoder.cross"] == pytest.approx(

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from contracts.checks.common import perturbed
+from contracts.checks.common import padding_mask, perturbed
 from saccade.config import python_layer, resolve
 from saccade.models.assemble import Model, ModelConfig, assemble
 from saccade.notes import capture
@@ -21,11 +21,7 @@ LAYERS = 2
 TOLERANCE = 1e-5
 
 
-def keeps(*lengths: int) -> Tensor:
-    return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-
-
-SOURCE_KEEP, TARGET_KEEP = keeps(S, 3, 1), keeps(T, 4, 1)
+SOURCE_KEEP, TARGET_KEEP = padding_mask((S, 3, 1)), padding_mask((T, 4, 1))
 
 
 # ── one attention ─────────────────────────────────────────────────────────────────────────────────

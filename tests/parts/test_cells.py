@@ -139,7 +139,7 @@ def test_final_state_of_padded_row_is_that_at_its_last_real_position(
 
 
 @every_cell
-def test_gradients_of_one_step(make: Callable[..., RecurrentNet]) -> None:
+def test_gradients_of_one_step_equal_finite_differences(make: Callable[..., RecurrentNet]) -> None:
     torch.manual_seed(0)
     cell = perturbed(make(inputs=2, dim=3, depth=2)).double()
     x = torch.randn(2, 2, dtype=torch.float64, requires_grad=True)
@@ -169,7 +169,7 @@ DECODERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", DECODERS)
-def test_gradients_of_two_steps_of_a_decoder(kind: str) -> None:
+def test_gradients_of_two_decoder_steps_equal_finite_differences(kind: str) -> None:
     """With respect to all its weights, the encoder's states (some are padding) and the summary."""
     tree = {"dim": 2, "decoder": {"kind": "recurrent"} | DECODERS[kind], "encoder": "recurrent", "head": "linear"}
     torch.manual_seed(0)

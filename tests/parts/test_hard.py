@@ -17,18 +17,18 @@ from saccade.data.batches import Batch, Corpus
 from saccade.models.assemble import Model, ModelConfig, assemble
 from saccade.parts import Hard
 from saccade.runs.weights import load_weights, write_checkpoint
-from saccade.tasks.losses import next_token, teacher_forced_hidden
+from saccade.tasks.losses import next_token_loss, teacher_forced_hidden
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 WORDS, DIM = 7, 4
-HARD: dict[str, Any] = {"kind": "hard", "entropy": 0.0}
-ONE_LAYER = {"heads": 1, "normalizer": "softmax"}
+HARD: dict[str, Any] = {"kind": "hard", "entropy_weight": 0.0}
+ONE_HEAD = {"heads": 1, "normalizer": "softmax"}
 RECURRENT = {"kind": "recurrent"}
 
 
 def stacked(**mixers: Any) -> dict[str, Any]:
-    block = {"self": ONE_LAYER, "cross": ONE_LAYER, "feed_forward": {"inner": 3}} | mixers
+    block = {"self": ONE_HEAD, "cross": ONE_HEAD, "feed_forward": {"inner": 3}} | mixers
     return {"kind": "stacked", "depth": 1, "block": block}
 
 
@@ -187,7 +187,9 @@ def exact_gradient(model: Model, batch: Batch, name: str) -> Tensor:
     return gradients(model)
 
 
-def estimates(model: Model, batch: Batch, name: str, baseline: float = 0.0, entropy: float = 0.0) -> list[ChoiceResult]:
+def estimates(
+    model: Model, batch: Batch, name: str, baseline: float = 0.0, entropy_weight: float = 0.0
+) -> list[ChoiceResult]:
     """The gradient of the real training loss for each sequence of choices."""
     normalizer, results = hard_normalizer(model), []
     for script in scripts(model, batch, name):
@@ -201,9 +203,9 @@ def estimates(model: Model, batch: Batch, name: str, baseline: float = 0.0, entr
         normalizer.sample = lambda p, script=replay: script.next(p.shape[2])
         normalizer.baseline.fill_(baseline)
         normalizer.baseline_ready.fill_(1.0)
-        normalizer.entropy = entropy
+        normalizer.entropy_weight = entropy_weight
         model.zero_grad()
-        next_token(model, batch, 0.0).total.backward()
+        next_token_loss(model, batch, 0.0).total.backward()
         del normalizer.sample
         probability = float(torch.stack(script.log_p).sum().exp().detach())
         results.append(ChoiceResult(probability, gradients(model), entropy_gradient))
@@ -239,20 +241,20 @@ def test_mean_of_the_estimator_is_the_gradient_of_the_expected_cost(name: str, r
 
 @every_model
 def test_without_policy_loss_the_estimator_is_biased(name: str) -> None:
-    """With reward = 0 only the direct path through the chosen values has a gradient, and the score has none."""
+    """With policy_weight = 0 only the direct path through the chosen values has a gradient, and the score has none."""
     model, batch = tiny(name), one_row(name)
     expected = exact_gradient(model, batch, name)
-    hard_normalizer(model).reward = 0.0
+    hard_normalizer(model).policy_weight = 0.0
     error = (mean(estimates(model, batch, name)) - expected).abs().max()
     assert error > 1e-3
 
 
 @every_model
-def test_reward_scales_the_policy_gradient(name: str) -> None:
+def test_policy_weight_scales_the_policy_gradient(name: str) -> None:
     model, batch = tiny(name), one_row(name)
     means = []
-    for reward in (0.0, 0.3, 1.0):
-        hard_normalizer(model).reward = reward
+    for policy_weight in (0.0, 0.3, 1.0):
+        hard_normalizer(model).policy_weight = policy_weight
         means.append(mean(estimates(model, batch, name)))
     zero, partial, full = means
     torch.testing.assert_close(partial, zero + 0.3 * (full - zero))
@@ -265,7 +267,7 @@ def test_learned_baseline_reduces_the_variance_of_the_estimator(name: str) -> No
     normalizer = hard_normalizer(model)
     estimates(model, batch, name)
     normalizer.baseline_ready.fill_(0.0)
-    next_token(model, batch, 0.0)
+    next_token_loss(model, batch, 0.0)
     learned = float(normalizer.baseline)
     assert learned > 0.5
     variances = {baseline: variance(estimates(model, batch, name, baseline)) for baseline in (0.0, learned, -5.0)}
@@ -276,7 +278,7 @@ def test_learned_baseline_reduces_the_variance_of_the_estimator(name: str) -> No
 @pytest.mark.parametrize("rows", [one_row, two_rows])
 def test_entropy_bonus_counts_positions_that_are_not_padding(name: str, rows: Callable[[str], Batch]) -> None:
     model, batch = tiny(name), rows(name)
-    without_bonus, with_bonus = (estimates(model, batch, name, entropy=entropy) for entropy in (0.0, 0.7))
+    without_bonus, with_bonus = (estimates(model, batch, name, entropy_weight=weight) for weight in (0.0, 0.7))
     assert any(result.entropy_gradient.abs().max() > 1e-3 for result in with_bonus)
     for without, result in zip(without_bonus, with_bonus, strict=True):
         torch.testing.assert_close(result.estimate - without.estimate, -0.7 * result.entropy_gradient)
@@ -321,7 +323,7 @@ def test_baseline_averages_over_tokens_that_are_not_padding() -> None:
 def test_baseline_is_saved_in_checkpoints(tmp_path: Path) -> None:
     name = "recurrent, before"
     first, second = tiny(name), tiny(name)
-    next_token(first, one_row(name), 0.0)
+    next_token_loss(first, one_row(name), 0.0)
     assert hard_normalizer(first).baseline.item() > 0
     assert {"decoder.cross.normalizer.baseline", "decoder.cross.normalizer.baseline_ready"} <= first.state_dict().keys()
     write_checkpoint(tmp_path / "checkpoint", first, {}, None)
@@ -335,7 +337,7 @@ def test_without_training_there_is_no_policy_loss(use: Callable[[Model], Any]) -
     model = tiny("recurrent, before")
     use(model)
     with torch.set_grad_enabled(not model.training):
-        loss = next_token(model, one_row(""), 0.0)
+        loss = next_token_loss(model, one_row(""), 0.0)
     assert set(loss.logged) == {"cost"}
     assert hard_normalizer(model).baseline_ready.item() == 0
 
@@ -351,7 +353,7 @@ def test_cost_of_a_choice_is_that_of_all_tokens_it_can_influence() -> None:
         )
         hidden, target = teacher_forced_hidden(model.eval(), batch)
         normalizer.sample = lambda p: p.argmax(-1, keepdim=True)  # as in evaluation, so that both passes choose alike
-        next_token(model.train(), batch, 0.0)
+        next_token_loss(model.train(), batch, 0.0)
         _, token_costs = model.head.loss(hidden, target, 0.0)
         costs[name].append(token_costs)
     cost, count, keep, (a, b, c) = costs["recurrent, before"]

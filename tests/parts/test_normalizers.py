@@ -60,8 +60,8 @@ def nearest_distribution(scores: Sequence[float]) -> list[float]:
     best: tuple[float, list[float]] = (float("inf"), [])
     for size in range(1, len(scores) + 1):
         for support in itertools.combinations(range(len(scores)), size):
-            excess = (sum(scores[i] for i in support) - 1) / size
-            point = [scores[i] - excess if i in support else 0.0 for i in range(len(scores))]
+            threshold = (sum(scores[i] for i in support) - 1) / size
+            point = [scores[i] - threshold if i in support else 0.0 for i in range(len(scores))]
             if min(point) >= 0:
                 best = min(best, (sum((p - s) ** 2 for p, s in zip(point, scores, strict=True)), point))
     return best[1]
@@ -90,8 +90,8 @@ def test_jacobian_of_sparsemax_matches_the_paper(scores: list[float]) -> None:
     """diag(s) − s sᵀ / |s|, where s is 1 on the support and 0 elsewhere (Martins & Astudillo 2016, §2.4)."""
     weights = torch.tensor(sparsemax(scores))
     support = (weights > 0).double()
-    excess = torch.tensor(scores)[weights > 0].sum().sub(1) / support.sum()
-    assume((torch.tensor(scores) - excess).abs().min() > 1e-6)  # not differentiable at the edge of the support
+    threshold = torch.tensor(scores)[weights > 0].sum().sub(1) / support.sum()
+    assume((torch.tensor(scores) - threshold).abs().min() > 1e-6)  # not differentiable at the edge of the support
     expected = torch.diag(support) - torch.outer(support, support) / support.sum()
     jacobian = torch.autograd.functional.jacobian(lambda s: Sparsemax()(s, None), row(scores)[0])
     torch.testing.assert_close(jacobian.view(len(scores), -1), expected, atol=1e-9, rtol=0)
@@ -125,7 +125,7 @@ def test_softmax_matches_hand_computed_values() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("normalizer", [Softmax(), Sparsemax()], ids=["softmax", "sparsemax"])
-def test_gradients_of_scores(normalizer: Softmax | Sparsemax, masked: bool) -> None:
+def test_gradients_of_scores_equal_finite_differences(normalizer: Softmax | Sparsemax, masked: bool) -> None:
     scores = torch.randn(
         2, 2, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True
     )

@@ -164,7 +164,7 @@ def test_all_scores_are_covered() -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("kind", SMALL)
-def test_gradients_of_queries_keys_and_weights(kind: str, count: int) -> None:
+def test_gradients_of_queries_keys_and_weights_equal_finite_differences(kind: str, count: int) -> None:
     torch.manual_seed(0)
     score = perturbed(SMALL[kind](count)).double()
     q, k = (torch.randn(2, count, n, 3, dtype=torch.float64, requires_grad=True) for n in (3, 2))

@@ -24,7 +24,7 @@ def arguments(*words: object) -> list[str]:
     return [*map(str, words), *(word for override in OVERRIDES for word in ("--set", override))]
 
 
-class InProcess:
+class InProcessPopen:
     """Runs a command in this process, which saves the import of torch, with the interface of `subprocess.Popen`."""
 
     def __init__(self, command: list[str], stdout: BinaryIO, stderr: BinaryIO, env: dict[str, str]):
@@ -60,19 +60,20 @@ def run_script(command: list[str]) -> None:
         runpy.run_path(command[0], run_name="__main__")
 
 
-def write_multi30k(folder: Path, form: str) -> None:
+def write_multi30k(folder: Path, suffix: str) -> None:
+    """Write the files of all splits. `suffix` is ".lc.norm.tok" for lowercased text and "" for cased text."""
     for split in ("train", "val", "test_2016_flickr"):
         for side, language in enumerate(("en", "de")):
-            with gzip.open(folder / f"{split}{form}.{language}.gz", "wt", encoding="utf-8") as file:
-                file.writelines(f"{pair[side].lower() if form else pair[side]}\n" for pair in PAIRS)
+            with gzip.open(folder / f"{split}{suffix}.{language}.gz", "wt", encoding="utf-8") as file:
+                file.writelines(f"{pair[side].lower() if suffix else pair[side]}\n" for pair in PAIRS)
 
 
-def assert_complete(runs: Path, form: str, original: list[tuple[str, str]]) -> None:
+def assert_complete(runs: Path, suffix: str, original: list[tuple[str, str]]) -> None:
     """The student's training text begins with the original pairs; the teachers are trained on the original text."""
     sides = [(runs / "diversified" / f"train.{side}").read_text("utf-8").split("\n")[:-1] for side in ("src", "tgt")]
     assert [*zip(*sides, strict=True)][: len(PAIRS)] == original
     assert len(sides[0]) > len(PAIRS), "there are no synthetic pairs"
-    for teacher, source in (("forward", f"train{form}.en.gz"), ("backward", f"train{form}.de.gz")):
+    for teacher, source in (("forward", f"train{suffix}.en.gz"), ("backward", f"train{suffix}.de.gz")):
         config = (runs / teacher / "config.toml").read_text("utf-8")
         assert source in config
         assert "seed = 3" in config
@@ -80,13 +81,13 @@ def assert_complete(runs: Path, form: str, original: list[tuple[str, str]]) -> N
 
 @pytest.mark.slow
 def test_pipeline_trains_teachers_and_student_and_prints_bleu(tmp_path: Path) -> None:
-    form = ".lc.norm.tok"
-    write_multi30k(tmp_path, form)
+    suffix = ".lc.norm.tok"
+    write_multi30k(tmp_path, suffix)
     command = [sys.executable, *arguments(SCRIPT, tmp_path, tmp_path / "runs", "--seed", 3)]
     finished = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300, check=False)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     assert "bleu" in finished.stdout.lower()
-    assert_complete(tmp_path / "runs", form, [(source.lower(), target.lower()) for source, target in PAIRS])
+    assert_complete(tmp_path / "runs", suffix, [(source.lower(), target.lower()) for source, target in PAIRS])
 
 
 @pytest.mark.slow
@@ -94,7 +95,7 @@ def test_cased_pipeline_keeps_capitals_and_skips_finished_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_multi30k(tmp_path, "")
-    monkeypatch.setattr(subprocess, "Popen", InProcess)
+    monkeypatch.setattr(subprocess, "Popen", InProcessPopen)
     monkeypatch.setattr(subprocess, "run", run_in_process)
     command: list[object] = [SCRIPT, tmp_path, tmp_path / "runs", "--cased", "--seed", 3]
     run_script(arguments(*command))
@@ -112,7 +113,7 @@ def test_cased_pipeline_keeps_capitals_and_skips_finished_steps(
 def test_error_names_the_log_of_the_failed_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_multi30k(tmp_path, "")
     (tmp_path / "train.de.gz").unlink()
-    monkeypatch.setattr(subprocess, "Popen", InProcess)
+    monkeypatch.setattr(subprocess, "Popen", InProcessPopen)
     with pytest.raises(SystemExit) as caught:
         run_script(arguments(SCRIPT, tmp_path, tmp_path / "runs", "--cased"))
     message = str(caught.value.code)

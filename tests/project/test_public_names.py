@@ -16,6 +16,10 @@ def test_every_public_name_can_be_imported() -> None:
 
 def test_public_names_are_sorted_and_unique() -> None:
     assert saccade.__all__ == sorted(saccade.__all__)
+    assert len(saccade.__all__) == len(set(saccade.__all__))
+
+
+def test_public_names_are_those_of_the_lazy_import_table() -> None:
     assert set(saccade.__all__) == set(saccade._MODULES)
 
 

@@ -10,7 +10,7 @@ from saccade.recipe import read_recipe, recipe_of
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.toml"))
-RUNGS = sorted((ROOT / "recipes" / "ladder").glob("*.toml"))
+LADDER = sorted((ROOT / "recipes" / "ladder").glob("*.toml"))
 ALIGNMENT = sorted((ROOT / "recipes" / "alignment").glob("*.toml"))
 TEACHERS = sorted((ROOT / "recipes" / "multi30k").glob("*.toml"))
 TEXT = {"kind": "copy"}
@@ -24,12 +24,12 @@ def test_recipe_parses_and_its_header_has_command_and_result(path: Path) -> None
     assert "BLEU" in header or "accuracy" in header, "the header has no result"
 
 
-@pytest.mark.parametrize("path", RUNGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", LADDER, ids=lambda path: path.stem)
 def test_ladder_recipes_differ_only_in_the_model(path: Path) -> None:
     base = plain(read_recipe(str(path.with_name("base.toml"))).config)
-    rung = plain(read_recipe(str(path)).config)
-    assert {key for key in rung if rung[key] != base[key]} <= {"model"}
-    assert rung["model"]["dim"] == base["model"]["dim"]
+    recipe = plain(read_recipe(str(path)).config)
+    assert {key for key in recipe if recipe[key] != base[key]} <= {"model"}
+    assert recipe["model"]["dim"] == base["model"]["dim"]
 
 
 @pytest.mark.parametrize("path", ALIGNMENT, ids=lambda path: path.stem)

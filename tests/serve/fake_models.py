@@ -38,7 +38,7 @@ class UppercaseModel:
             for sentence in sentences
         ]
 
-    def links(self, source: str, target: str) -> list[tuple[int, int]]:
+    def alignment(self, source: str, target: str) -> list[tuple[int, int]]:
         return [(i, i) for i in range(len(source.split()))]
 
     def attention(self, source: str, target: str) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class ScriptedModel:
         text = "x" * int(name) if command == "long" else sentence.upper()
         return Output(text, (text,), (1,), -1.0, -1.0)
 
-    def links(self, source: str, target: str) -> list[tuple[int, int]]:
+    def alignment(self, source: str, target: str) -> list[tuple[int, int]]:
         return []
 
     def attention(self, source: str, target: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_response_has_alternatives_scores_links_and_attention_of_each_sentence(s
         scores = [sentence["score"], *(other["score"] for other in sentence["alternatives"])]
         assert scores == sorted(scores, reverse=True)
         words = len(DATE.split()), len(sentence["text"].split())
-        assert all(0 <= s < words[0] and 0 <= t < words[1] for s, t in sentence["links"])
+        assert all(0 <= s < words[0] and 0 <= t < words[1] for s, t in sentence["alignment"])
         assert sentence["attention"]["scale"]
         assert sentence["attention"]["sentences"]
 
@@ -66,7 +66,7 @@ def test_options_that_were_not_requested_are_null_or_empty(server: Server) -> No
     [whole] = translated(server, text=DATE, source="en")["translations"]
     assert whole["alternatives"] == []
     [sentence] = whole["sentences"]
-    assert sentence["links"] is None
+    assert sentence["alignment"] is None
     assert sentence["attention"] is None
     assert sentence["alternatives"] == []
 
@@ -96,7 +96,7 @@ def test_languages_are_listed_with_names_and_targets(server: Server) -> None:
     ]
 
 
-def test_libretranslate_response_format(server: Server) -> None:
+def test_translate_responds_in_the_format_of_libretranslate(server: Server) -> None:
     """A list for a list of texts, the detected language for `auto`, alternatives if requested."""
     base = {"source": "en", "target": "de"}
     one = server.post("/translate", {"q": DATE, **base}).json()

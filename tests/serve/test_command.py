@@ -61,7 +61,14 @@ def test_unreadable_or_empty_key_file_is_an_error(
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--port", "65536"), ("--port", "-1"), ("--batch", "0"), ("--deadline", "0"), ("--header", "1"), ("--body", "x")],
+    [
+        ("--port", "65536"),
+        ("--port", "-1"),
+        ("--batch", "0"),
+        ("--deadline", "0"),
+        ("--head-bytes", "1"),
+        ("--body-bytes", "x"),
+    ],
 )
 def test_error_names_the_option_or_variable_of_an_invalid_value(
     capsys: pytest.CaptureFixture[str], folder: Path, option: str, value: str, monkeypatch: pytest.MonkeyPatch
@@ -69,7 +76,7 @@ def test_error_names_the_option_or_variable_of_an_invalid_value(
     code, text = serve_error(capsys, folder, f"{option}={value}")
     assert code == 2
     assert option in text
-    variable = f"SACCADE_{option[2:].upper()}"
+    variable = f"SACCADE_{option[2:].upper().replace('-', '_')}"
     monkeypatch.setenv(variable, value)
     code, text = serve_error(capsys, folder)
     assert code == 2

@@ -51,7 +51,7 @@ BODIES = {
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("name", BODIES)
-def test_body_that_is_not_a_json_object_is_refused(server: Server, route: str, name: str) -> None:
+def test_malformed_body_is_refused(server: Server, route: str, name: str) -> None:
     response = server.request("POST", route, BODIES[name], JSON)
     if (route, name) == ("/detect", "a huge integer"):
         assert response.status in {200, *REFUSED}  # a field that this route does not read

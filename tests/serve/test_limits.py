@@ -78,7 +78,7 @@ def test_fifty_thousand_fields_are_refused(server: Server) -> None:
     assert server.post("/translate", {f"f{number}": 1 for number in range(50_000)}).status in (400, 413)
 
 
-def test_word_longer_than_the_model_accepts(server: Server) -> None:
+def test_word_longer_than_the_model_accepts_is_cut_or_refused(server: Server) -> None:
     """A word without spaces is cut anywhere, or refused because of its tokens."""
     response = server.post("/v1/translate", {"text": "1234567890" * 180, **LANGUAGES})
     assert response.status in (200, 400)

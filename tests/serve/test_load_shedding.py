@@ -1,4 +1,4 @@
-"""Load shedding: only complete translation requests, with the same response as the application's."""
+"""Load shedding refuses only complete translation requests, with the response that the application would give."""
 
 from contextlib import closing
 
@@ -99,7 +99,7 @@ def test_nothing_is_refused_while_there_is_capacity() -> None:
 
 def test_refused_requests_are_counted() -> None:
     def refuse() -> None:
-        raise ApiError(503, "no", 7, "late")
+        raise ApiError(503, "no", 7, "overloaded")
 
     metrics = Metrics()
     shedder = LoadShedder(refuse, metrics)
@@ -107,7 +107,7 @@ def test_refused_requests_are_counted() -> None:
     assert shedder.refusal(request("/v1/translate"))
     page = metrics.exposition().decode()
     assert 'saccade_requests_total{endpoint="/v1/translate",status="503"} 1.0' in page
-    assert 'saccade_rejected_total{reason="late"} 1.0' in page
+    assert 'saccade_rejected_total{reason="overloaded"} 1.0' in page
 
 
 def test_connection_over_the_limit_is_closed_even_when_the_queue_is_full(scripted) -> None:

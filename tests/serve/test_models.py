@@ -9,7 +9,7 @@ from saccade.api import Run
 from saccade.decode.engine import Cancelled
 from saccade.serve.models import ReadWriteLock, ServedModel
 
-pytestmark = pytest.mark.usefixtures("unchecked")
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 DATES = ["March 4, 2031", "Tuesday, March 4, 2031", "Apr 2, 1983"]
 
@@ -50,7 +50,7 @@ def test_search_stops_when_should_continue_is_false(model: ServedModel) -> None:
     assert len(steps) == 3
 
 
-def test_token_counts_limit_and_examples(model: ServedModel) -> None:
+def test_model_has_a_token_limit_counts_tokens_and_gives_example_sentences(model: ServedModel) -> None:
     assert model.max_tokens >= 100
     assert model.count_tokens("") == 0
     assert model.count_tokens("March 4, 2031") > 1
@@ -60,7 +60,7 @@ def test_token_counts_limit_and_examples(model: ServedModel) -> None:
 
 def test_links_and_attention_belong_to_the_sentence_pair(model: ServedModel) -> None:
     words = len(DATES[1].split()), len(["Dienstag,", "4.", "März", "2031"])
-    links = model.links(DATES[1], "Dienstag, 4. März 2031")
+    links = model.alignment(DATES[1], "Dienstag, 4. März 2031")
     assert links is not None
     assert all(0 <= source < words[0] and 0 <= target < words[1] for source, target in links)
     data = model.attention(DATES[1], "Dienstag, 4. März 2031")

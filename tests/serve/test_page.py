@@ -31,29 +31,29 @@ OpenPage = Callable[..., BrowserPage]
 
 
 @pytest.fixture
-def visit(browser: Any) -> Iterator[OpenPage]:
+def open_page(browser: Any) -> Iterator[OpenPage]:
     """Open the page of a server. After the test it must have reported no errors and sent no requests elsewhere."""
-    opened: list[tuple[Server, BrowserPage]] = []
+    pages: list[tuple[Server, BrowserPage]] = []
 
     def start(server: Server, fragment: str = "", **settings: Any) -> BrowserPage:
-        opened.append((server, BrowserPage(browser, f"{server.address}/{fragment}", **settings)))
-        opened[-1][1].page.locator("#counter:not(:empty)").wait_for()
-        return opened[-1][1]
+        pages.append((server, BrowserPage(browser, f"{server.address}/{fragment}", **settings)))
+        pages[-1][1].page.locator("#counter:not(:empty)").wait_for()
+        return pages[-1][1]
 
     yield start
-    for server, browser_page in opened:
+    for server, browser_page in pages:
         assert browser_page.messages == []
         assert all(url.startswith(server.address) for url in browser_page.requests)
         browser_page.page.close()
 
 
-def sentence(source: str, *outputs: str, links: list[list[int]] | None = None) -> dict[str, Any]:
+def sentence(source: str, *outputs: str, alignment: list[list[int]] | None = None) -> dict[str, Any]:
     """A sentence of a response, with outputs of decreasing score."""
     best, *others = [
-        {"text": text, "score": -0.25 * number, "links": [], "attention": None}
+        {"text": text, "score": -0.25 * number, "alignment": [], "attention": None}
         for number, text in enumerate(outputs, 1)
     ]
-    return {"source": source, **best, "alternatives": others, "links": links}
+    return {"source": source, **best, "alternatives": others, "alignment": alignment}
 
 
 def response(*sentences: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def response(*sentences: dict[str, Any]) -> dict[str, Any]:
     return {"model": "dates", "source": "en", "target": "de", "detected": None, "translations": [translation]}
 
 
-def mock_responses(visit: BrowserPage, *responses: dict[str, Any]) -> list[dict[str, Any]]:
+def mock_responses(opened: BrowserPage, *responses: dict[str, Any]) -> list[dict[str, Any]]:
     """Answer the page's requests with these responses; the last one repeats. Returns the list of request bodies, which
     grows."""
     bodies: list[dict[str, Any]] = []
@@ -72,7 +72,7 @@ def mock_responses(visit: BrowserPage, *responses: dict[str, Any]) -> list[dict[
         bodies.append(route.request.post_data_json)
         route.fulfill(json=responses[min(len(bodies), len(responses)) - 1])
 
-    visit.page.route("**/v1/translate", reply)
+    opened.page.route("**/v1/translate", reply)
     return bodies
 
 
@@ -81,26 +81,26 @@ def requested_text(request: Any) -> str | None:
     return request.post_data_json["text"] if request.url.endswith("/v1/translate") else None
 
 
-def wait_for_translation(visit: BrowserPage, text: str) -> None:
-    visit.page.locator("#translation:not(.stale)").get_by_text(text, exact=True).wait_for()
+def wait_for_translation(opened: BrowserPage, text: str) -> None:
+    opened.page.locator("#translation:not(.stale)").get_by_text(text, exact=True).wait_for()
 
 
-def wait_for_status(visit: BrowserPage, text: str) -> None:
-    visit.page.locator("#status").get_by_text(text).wait_for()
+def wait_for_status(opened: BrowserPage, text: str) -> None:
+    opened.page.locator("#status").get_by_text(text).wait_for()
 
 
-def type_and_translate(visit: BrowserPage, text: str) -> str:
+def type_and_translate(opened: BrowserPage, text: str) -> str:
     """Type a text; returns the translation that the page shows."""
-    visit.page.fill("#text", text)
-    visit.page.locator("#translation:not(.stale) .word").first.wait_for()
-    return visit.page.locator("#translation").inner_text()
+    opened.page.fill("#text", text)
+    opened.page.locator("#translation:not(.stale) .word").first.wait_for()
+    return opened.page.locator("#translation").inner_text()
 
 
 # ── translating ──
 
 
-def test_typed_text_is_translated_with_the_model_of_the_language_pair(visit: OpenPage, server: Server) -> None:
-    page = visit(server).page
+def test_typed_text_is_translated_with_the_model_of_the_language_pair(open_page: OpenPage, server: Server) -> None:
+    page = open_page(server).page
     assert page.locator("#source option").all_text_contents() == ["English", "German", "Detect language"]
     for name, source, target in (("dates", "en", "de"), ("back", "de", "en")):
         page.select_option("#source", source)
@@ -115,8 +115,8 @@ def test_typed_text_is_translated_with_the_model_of_the_language_pair(visit: Ope
         assert page.locator("#announcement").text_content() == expected["translations"][0]["text"]
 
 
-def test_further_typing_cancels_the_earlier_request(visit: OpenPage, uppercase_server: Any) -> None:
-    opened = visit(uppercase_server)
+def test_further_typing_cancels_the_earlier_request(open_page: OpenPage, uppercase_server: Any) -> None:
+    opened = open_page(uppercase_server)
     cancelled: list[str] = []
     opened.page.on("requestfailed", lambda request: cancelled.append(request.post_data_json["text"]))
     with opened.page.expect_request("**/v1/translate"):
@@ -140,9 +140,9 @@ def test_further_typing_cancels_the_earlier_request(visit: OpenPage, uppercase_s
     ],
 )
 def test_busy_or_unreachable_service_is_tried_again(
-    visit: OpenPage, uppercase_server: Any, failure: Callable[[Any], None], message: str
+    open_page: OpenPage, uppercase_server: Any, failure: Callable[[Any], None], message: str
 ) -> None:
-    opened = visit(uppercase_server)
+    opened = open_page(uppercase_server)
     opened.page.clock.install()
     opened.page.route("**/v1/translate", failure, times=1)
     opened.page.fill("#text", "hello")
@@ -158,8 +158,8 @@ def test_busy_or_unreachable_service_is_tried_again(
     opened.messages[:] = [text for text in opened.messages if "Failed to load resource" not in text]
 
 
-def test_error_response_is_shown(visit: OpenPage, uppercase_server: Any) -> None:
-    opened = visit(uppercase_server)
+def test_error_response_is_shown(open_page: OpenPage, uppercase_server: Any) -> None:
+    opened = open_page(uppercase_server)
     opened.page.fill("#text", "crash")
     wait_for_status(opened, "Internal error; the service's log has the details of request")
     assert opened.page.locator("#busy").is_hidden()
@@ -168,10 +168,10 @@ def test_error_response_is_shown(visit: OpenPage, uppercase_server: Any) -> None
     opened.messages[:] = [text for text in opened.messages if "Failed to load resource" not in text]
 
 
-def test_key_is_required_and_the_character_limit_is_enforced(visit: OpenPage, serve: Any, tmp_path: Path) -> None:
+def test_key_is_required_and_the_character_limit_is_enforced(open_page: OpenPage, serve: Any, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("open sesame\n")
     server = serve("--api-keys", tmp_path / "keys", "--characters", 30)
-    opened = visit(server)
+    opened = open_page(server)
     opened.page.fill("#text", DATE)
     wait_for_status(opened, "Enter your API key")
     opened.page.get_by_label("API key").fill("open sesame")
@@ -186,8 +186,8 @@ def test_key_is_required_and_the_character_limit_is_enforced(visit: OpenPage, se
     assert len(opened.requests) == sent
 
 
-def test_keyboard_shortcuts_translate_and_clear(visit: OpenPage, uppercase_server: Any) -> None:
-    opened = visit(uppercase_server)
+def test_keyboard_shortcuts_translate_and_clear(open_page: OpenPage, uppercase_server: Any) -> None:
+    opened = open_page(uppercase_server)
     opened.page.clock.install()  # stops the timer that sends the text
     opened.page.focus("#text")
     opened.page.keyboard.type("one two")
@@ -199,11 +199,11 @@ def test_keyboard_shortcuts_translate_and_clear(visit: OpenPage, uppercase_serve
     assert opened.page.input_value("#text") == "one two"
 
 
-# ── alternatives, links and attention ──
+# ── alternatives, alignment and attention ──
 
 
-def test_click_on_an_alternative_puts_it_into_the_translation(visit: OpenPage, server: Server) -> None:
-    opened = visit(server, PAIR)
+def test_click_on_an_alternative_puts_it_into_the_translation(open_page: OpenPage, server: Server) -> None:
+    opened = open_page(server, PAIR)
     mock_responses(opened, response(sentence("One.", "Eins.", "Ein."), sentence("Two.", "Zwei.", "Zwo.", "Zwie.")))
     opened.page.fill("#text", "One. Two.")
     wait_for_translation(opened, "Eins.")
@@ -223,10 +223,10 @@ def test_click_on_an_alternative_puts_it_into_the_translation(visit: OpenPage, s
     assert [button.get_attribute("aria-pressed") for button in alternatives.all()] == ["false", "true", "false"]
 
 
-def test_pointing_at_a_word_highlights_its_aligned_words(visit: OpenPage, server: Server) -> None:
-    opened = visit(server, PAIR)
-    mocked = sentence("a b c", "x y", "z", links=[[0, 1], [2, 1], [1, 0]])
-    mocked["alternatives"][0]["links"] = [[2, 0]]
+def test_pointing_at_a_word_highlights_its_aligned_words(open_page: OpenPage, server: Server) -> None:
+    opened = open_page(server, PAIR)
+    mocked = sentence("a b c", "x y", "z", alignment=[[0, 1], [2, 1], [1, 0]])
+    mocked["alternatives"][0]["alignment"] = [[2, 0]]
     mock_responses(opened, response(mocked))
     type_and_translate(opened, "  a b c")
 
@@ -248,8 +248,8 @@ def test_pointing_at_a_word_highlights_its_aligned_words(visit: OpenPage, server
     assert (highlighted("pointed"), highlighted("linked")) == (["z"], ["c"])
 
 
-def test_attention_is_requested_only_while_its_panel_is_open(visit: OpenPage, server: Server) -> None:
-    opened = visit(server, PAIR)
+def test_attention_is_requested_only_while_its_panel_is_open(open_page: OpenPage, server: Server) -> None:
+    opened = open_page(server, PAIR)
     bodies: list[dict[str, Any]] = []
     opened.page.on("request", lambda request: request.post_data and bodies.append(json.loads(request.post_data)))
     type_and_translate(opened, f"May 1, 2030\n{DATE}")
@@ -271,14 +271,14 @@ def test_attention_is_requested_only_while_its_panel_is_open(visit: OpenPage, se
 # ── address, languages, examples, clipboard ──
 
 
-def test_url_has_the_selection_and_has_the_text_only_on_request(visit: OpenPage, server: Server) -> None:
-    opened = visit(server)
+def test_url_has_the_selection_and_has_the_text_only_on_request(open_page: OpenPage, server: Server) -> None:
+    opened = open_page(server)
     opened.page.select_option("#source", "de")
     type_and_translate(opened, "4. März")
     assert opened.page.evaluate("location.hash") == "#source=de&target=en&model=back"
     opened.page.get_by_role("button", name="Copy link").click()
     wait_for_status(opened, "The link")
-    again = visit(server, opened.page.evaluate("location.hash"))
+    again = open_page(server, opened.page.evaluate("location.hash"))
     again.page.locator("#translation .word").first.wait_for()
     assert again.page.input_value("#text") == "4. März"
     assert again.page.input_value("#model") == "back"
@@ -287,14 +287,16 @@ def test_url_has_the_selection_and_has_the_text_only_on_request(visit: OpenPage,
 
 
 @pytest.mark.parametrize("fragment", ["#model=nobody&source=xx&target=__proto__", "#%E0%A4%A"])
-def test_invalid_url_fragment_falls_back_to_defaults(visit: OpenPage, server: Server, fragment: str) -> None:
-    opened = visit(server, fragment)
+def test_invalid_url_fragment_falls_back_to_defaults(open_page: OpenPage, server: Server, fragment: str) -> None:
+    opened = open_page(server, fragment)
     type_and_translate(opened, DATE)
     assert opened.page.input_value("#model") == "dates"
 
 
-def test_swap_example_and_copy_buttons(visit: OpenPage, server: Server) -> None:
-    opened = visit(server)
+def test_buttons_insert_an_example_copy_the_translation_and_swap_the_languages(
+    open_page: OpenPage, server: Server
+) -> None:
+    opened = open_page(server)
     opened.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     example = opened.page.locator("#examples button").first
     assert opened.page.input_value("#text") == ""
@@ -310,8 +312,8 @@ def test_swap_example_and_copy_buttons(visit: OpenPage, server: Server) -> None:
     assert (opened.page.input_value("#source"), opened.page.input_value("#model")) == ("de", "back")
 
 
-def test_source_language_is_detected(visit: OpenPage, server: Server) -> None:
-    opened = visit(server, "#source=auto")
+def test_source_language_is_detected(open_page: OpenPage, server: Server) -> None:
+    opened = open_page(server, "#source=auto")
     type_and_translate(opened, "Dienstag, der 4. März, und das ist ein deutscher Satz")
     wait_for_status(opened, "to English with back")
     type_and_translate(opened, "This is the end of an English sentence")
@@ -321,11 +323,11 @@ def test_source_language_is_detected(visit: OpenPage, server: Server) -> None:
 # ── rendering ──
 
 
-def test_markup_in_text_is_never_interpreted_as_html(visit: OpenPage, server: Server) -> None:
-    opened = visit(server, PAIR)
+def test_markup_in_text_is_never_interpreted_as_html(open_page: OpenPage, server: Server) -> None:
+    opened = open_page(server, PAIR)
     axis = {"labels": [HOSTILE, "</s>"], "words": [0, 1]}
     level = [{"name": HOSTILE, "kind": "cross", "rows": axis, "columns": axis, "weights": [[[9000, 1000], [1, 9999]]]}]
-    mocked = sentence(HOSTILE, HOSTILE, f"{HOSTILE} {HOSTILE}", links=[[0, 0]])
+    mocked = sentence(HOSTILE, HOSTILE, f"{HOSTILE} {HOSTILE}", alignment=[[0, 0]])
     attention = {"scale": 10000, "sentences": [{"source": HOSTILE, "target": HOSTILE, "levels": {"pieces": level}}]}
     mock_responses(opened, response(mocked), response({**mocked, "attention": attention}))
     type_and_translate(opened, HOSTILE)
@@ -342,9 +344,9 @@ def test_markup_in_text_is_never_interpreted_as_html(visit: OpenPage, server: Se
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 390)])
-def test_axe_finds_no_accessibility_violations(visit: OpenPage, server: Server, scheme: str, width: int) -> None:
+def test_axe_finds_no_accessibility_violations(open_page: OpenPage, server: Server, scheme: str, width: int) -> None:
     size = {"width": width, "height": 800}
-    opened = visit(server, f"{PAIR}&attention=shown", color_scheme=scheme, viewport=size, bypass_csp=True)
+    opened = open_page(server, f"{PAIR}&attention=shown", color_scheme=scheme, viewport=size, bypass_csp=True)
     assert opened.accessibility_violations() == []
     type_and_translate(opened, f"{DATE}\nMay 1, 2030")
     opened.page.locator(".heat-map td").first.wait_for()
@@ -352,8 +354,8 @@ def test_axe_finds_no_accessibility_violations(visit: OpenPage, server: Server, 
     assert opened.page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_text_field_and_its_copy_have_the_same_layout(visit: OpenPage, server: Server) -> None:
-    opened = visit(server, PAIR)
+def test_text_field_and_its_copy_have_the_same_layout(open_page: OpenPage, server: Server) -> None:
+    opened = open_page(server, PAIR)
     long = " ".join(f"Wort{number}" for number in range(400))
     mock_responses(opened, response(sentence(long, long)), response(sentence("مرحبا hello", "مرحبا hello")))
     type_and_translate(opened, long)

@@ -102,6 +102,7 @@ def test_request_that_would_miss_its_deadline_is_503() -> None:
     with pytest.raises(ApiError) as error:
         queue.submit(request(5))
     assert error.value.status == 503
+    assert error.value.reason == "would_miss_deadline"
     assert error.value.headers["retry-after"] == "2"
     queue.submit(request(4))
     with pytest.raises(ApiError):
@@ -114,8 +115,9 @@ def test_requests_over_longest_wait_are_refused() -> None:
     queue = make_queue(slow(), deadline=10.0, longest_wait=3.0)
     for _ in range(4):
         queue.submit(request(1))
-    with pytest.raises(ApiError):
+    with pytest.raises(ApiError, match="the service is overloaded") as error:
         queue.submit(request(1))
+    assert error.value.reason == "overloaded"
 
 
 def test_waiting_long_text_does_not_block_short_requests() -> None:

@@ -62,10 +62,10 @@ def test_each_sentence_has_alternatives_links_and_attention() -> None:
     async def test() -> None:
         async with serving() as service:
             [translation] = await translate(
-                service, "one bit. Two bits.", options=TranslationOptions(2, links=True, attention=True)
+                service, "one bit. Two bits.", options=TranslationOptions(2, alignments=True, attention=True)
             )
             assert translation.alternatives(2) == ["ONE BIT.? TWO BITS.?", "ONE BIT.?? TWO BITS.??"]
-            assert translation.outputs[1][2].links == [(0, 0), (1, 1)]
+            assert translation.outputs[1][2].alignment == [(0, 0), (1, 1)]
             assert translation.outputs[0][0].attention == {"scale": 1, "sentences": ["one bit.", "ONE BIT."]}
 
     run(test)
@@ -98,7 +98,7 @@ def test_each_sentence_is_tokenized_once() -> None:
         async with serving(model) as service:
             await translate(service, "One. Two!\n\nthree", "four")
             assert model.counted == ["One.", "Two!", "three", "four"]
-            assert service.metrics.tokens.labels("read")._value.get() == 4
+            assert service.metrics.tokens.labels("source")._value.get() == 4
 
     run(test)
 

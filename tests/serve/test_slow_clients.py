@@ -19,7 +19,7 @@ CONNECTIONS = 200
 @pytest.fixture(scope="module")
 def short_timeouts(scripted) -> ScriptedServer:
     """A server with timeouts of one second."""
-    return scripted(header_timeout=1, body_timeout=1, write_timeout=1, keep_alive=1)
+    return scripted(head_timeout=1, body_timeout=1, write_timeout=1, keep_alive=1)
 
 
 @pytest.fixture

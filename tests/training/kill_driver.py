@@ -108,6 +108,7 @@ def copying_listener(job: Job) -> CallListener:
         shutil.copytree(run, target)
         if truncated is not None:
             size = (run / truncated).stat().st_size
+            # metrics.jsonl loses the end of its last line, any other file its second half
             os.truncate(target / truncated, size - 9 if label.startswith("append") else size // 2)
 
     def listener(label: str, args: tuple[Any, ...], count: int, disk_calls: int) -> None:
@@ -136,17 +137,17 @@ def plant_resume_defect(state_part: str) -> None:
     restore_tensors, read_state = job.TrainingJob.restore_tensors, state.TrainingState.read
     restore, save = loop.restore, loop.save
 
-    def forgetful_restore_tensors(self: Any, tensors: dict[str, Any]) -> None:
+    def forgetful_restore_tensors(self: Any, tensors: dict[str, Any], checkpoint: Any) -> None:
         import torch
 
         before = torch.get_rng_state()
         kept = {"random": tensors["random"]} if state_part == "optimizer" else tensors
-        restore_tensors(self, dict(kept))
+        restore_tensors(self, dict(kept), checkpoint)
         if state_part == "random":
             torch.set_rng_state(before)
 
-    def forgetful_read(tree: Any) -> Any:
-        restored = read_state(tree)
+    def forgetful_read(tree: Any, checkpoint: Any) -> Any:
+        restored = read_state(tree, checkpoint)
         if state_part == "sums":
             restored.sums = {}
         if state_part == "position":

@@ -19,7 +19,7 @@ OTHER_VALUES = {
     "data.skip_bad": "true",
     "data.train.rows": 61,
     "data.dev.seed": 2,
-    "data.tokenizer.least": 2,
+    "data.tokenizer.min_frequency": 2,
     "task.smoothing": 0.2,
     "model.dim": 32,
     "model.encoder.depth": 2,
@@ -76,7 +76,7 @@ CHANGEABLE_VALUES = {
     "train.keep": 3,
     "train.average": 2,
     "train.log_every": 3,
-    "train.ranks": "sharded",
+    "train.parallelism": "sharded",
 }
 
 

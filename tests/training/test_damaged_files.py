@@ -27,20 +27,20 @@ def flip_checksum(path: Path) -> None:
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "a flipped bit": flip_bit,
     "a flipped first bit": lambda path: flip_bit(path, 0),
-    "a truncated end": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "a missing second half": lambda path: os.truncate(path, path.stat().st_size // 2),
     "a missing last byte": lambda path: os.truncate(path, path.stat().st_size - 1),
     "no content": lambda path: os.truncate(path, 0),
     "only zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
     "an additional byte": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
-    "been deleted": Path.unlink,
-    "been replaced by a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a deleted file": Path.unlink,
+    "a folder in place of the file": lambda path: (path.unlink(), path.mkdir()),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", CHECKPOINT_FILES)
-def test_damaged_checkpoint_is_set_aside_and_the_previous_one_is_used_if_a_file_has(
+def test_damaged_checkpoint_is_set_aside_and_the_previous_one_is_used(
     name: str, damage: str, run: Path, recipe: Recipe, finished_run: Path, contents: Contents
 ):
     damaged = checkpoint(run, 18) / name
@@ -52,7 +52,7 @@ def test_damaged_checkpoint_is_set_aside_and_the_previous_one_is_used_if_a_file_
     assert len(report.warnings) == 1
     assert "step-0000018" in report.warnings[0]
     assert "skipped, kept as damaged-step-0000018" in report.warnings[0]
-    if not (name == "manifest.json" or damage == "been replaced by a folder"):
+    if not (name == "manifest.json" or damage == "a folder in place of the file"):
         assert str(damaged) in report.warnings[0]
     assert "resuming from step 12" in report.messages
     set_aside = run / "checkpoints" / "damaged-step-0000018" / name
@@ -112,24 +112,28 @@ def test_flipped_manifest_bit_is_refused_or_has_no_effect(run: Path, recipe: Rec
 
 
 @pytest.mark.parametrize("name", ["joint.model", "manifest.json"])
-@pytest.mark.parametrize("damage", ["a flipped bit", "a truncated end", "no content", "only zeros", "been deleted"])
-def test_error_names_the_tokenizer_if_a_file_has(
+@pytest.mark.parametrize(
+    "damage", ["a flipped bit", "a missing second half", "no content", "only zeros", "a deleted file"]
+)
+def test_error_names_the_tokenizer_with_a_damaged_file(
     damage: str, name: str, run: Path, recipe_file: Path, capsys: pytest.CaptureFixture[str]
 ):
-    damaged = run / "tokenizer" / name
+    damaged = run / "codecs" / name
     (flip_checksum if (name, damage) == ("manifest.json", "a flipped bit") else DAMAGES[damage])(damaged)
     for command in (["train", str(recipe_file), "--run", str(run)], ["view", str(run), "a b"]):
         assert main(command) == 1
         out, err = capsys.readouterr()
         assert out == ""
-        assert str(run / "tokenizer") in err
+        assert str(run / "codecs") in err
         assert "Traceback" not in err
     assert saved_steps(run) == [6, 12, 18]
 
 
 @pytest.mark.parametrize("name", ["config.toml", "data.json"])
-@pytest.mark.parametrize("damage", ["a truncated end", "only zeros", "no content"])
-def test_error_names_the_run_if_its_config_or_checksums_have(damage: str, name: str, run: Path, recipe: Recipe):
+@pytest.mark.parametrize("damage", ["a missing second half", "only zeros", "no content"])
+def test_error_names_the_run_with_a_damaged_config_or_damaged_data_checksums(
+    damage: str, name: str, run: Path, recipe: Recipe
+):
     DAMAGES[damage](run / name)
     with pytest.raises(RunError, match=rf"{re.escape(str(run))}[\s\S]*; restore the file from a copy of the run"):
         train(recipe, run, Recorder())
@@ -137,7 +141,7 @@ def test_error_names_the_run_if_its_config_or_checksums_have(damage: str, name: 
 
 def test_error_of_a_damaged_checkpoint_names_the_others(run: Path):
     flip_bit(checkpoint(run, 18) / "weights.safetensors")
-    with pytest.raises(RunError, match=r"checksum mismatch.*--checkpoint: step-0000006, step-0000012$"):
+    with pytest.raises(RunError, match=r"checksum mismatch.*checkpoint=NAME\): step-0000006, step-0000012$"):
         _ = load(run, "step-18").model
     for step in (6, 12):
         shutil.rmtree(checkpoint(run, step))

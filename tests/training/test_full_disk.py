@@ -35,7 +35,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill_disk(disk: Path, free: int) -> Path:
-    """Fill a disk up to some free bytes."""
+    """Fill a disk until `free` bytes are left. Returns the file that takes the space."""
     ballast = disk / "ballast"
     ballast.write_bytes(bytes(max(0, shutil.disk_usage(disk).free - free)))
     return ballast
@@ -80,7 +80,7 @@ def test_full_disk_error_names_the_missing_bytes(
     check_intact(run, 12)
     missing = missing_bytes(str(error.value))
     assert 400_000 < missing < 1_500_000
-    assert "the last checkpoint is intact: free some space and run the same command again" in str(error.value)
+    assert "; free some space and run the same command again; earlier checkpoints are intact" in str(error.value)
     (small_disk / "ballast").unlink()
     report = train_run(recipe, run)
     assert "resuming from step 12" in report.messages
@@ -123,7 +123,7 @@ def test_disk_without_a_single_free_byte_is_reported(small_disk: Path, recipe: R
 def test_free_space_is_checked_before_writing(
     run: Path, recipe: Recipe, finished_run: Path, monkeypatch: pytest.MonkeyPatch, contents: Contents
 ):
-    """Also tested where no disk can be mounted."""
+    """The free space is simulated, so this test also runs where no disk can be mounted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 7, 7))  # type: ignore[attr-defined]
         with pytest.raises(RunError, match="the disk is full") as error:

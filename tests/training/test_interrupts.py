@@ -22,7 +22,7 @@ INTERRUPTS = [
     (signal.SIGTERM, "decode", 3),  # during a validation, which finishes first
     (signal.SIGINT, "save_file", 4),  # during a save, which finishes first
 ]
-SAVED_STEP = {"decode": 6, "save_file": 12}  # if it is not the step of the update
+SAVED_STEP = {"decode": 6, "save_file": 12}  # the step of the checkpoint, where the count is not a number of updates
 
 
 @pytest.fixture(scope="module")

@@ -61,14 +61,14 @@ def test_symbolic_link_to_a_folder_is_refused(run: Path):
         "size",
         "checksum",
         "no checksum",
-        "a file without facts",
+        "null for a file",
         "an additional file",
         "missing list of files",
         "files as an array",
         "the format",
     ],
 )
-def test_weights_are_not_loaded_if_the_manifest_is_wrong_about(change: Callable[[Any], object], run: Path):
+def test_weights_with_an_inconsistent_manifest_are_not_loaded(change: Callable[[Any], object], run: Path):
     edit_manifest(checkpoint(run, 18), change)
     with pytest.raises(RunError, match="step-0000018"):
         _ = saccade.load(run, "latest").model

@@ -10,7 +10,7 @@ from contracts.checks.batches import random_corpus
 from contracts.checks.common import perturbed
 from contracts.checks.heads import symmetric_kl
 from saccade.config import python_layer, resolve
-from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
+from saccade.models.assemble import Model, ModelConfig, assemble, expand_block
 from saccade.tasks.guides import GuidedHead
 from saccade.tasks.losses import teacher_forced_hidden
 from saccade.tasks.task import Encoded
@@ -23,7 +23,7 @@ BLOCK = {"self": {"heads": 2}, "cross": {"heads": 2}, "feed_forward": {"inner": 
 def model_of(rate: float) -> Model:
     tree: dict[str, Any] = {"dim": 16, "block": BLOCK, "encoder": {"depth": 1}, "decoder": {"depth": 1}}
     tree["dropout"] = {"residual": rate, "embedding": rate}
-    config = resolve(ModelConfig, [python_layer(tree)], spread_block).config
+    config = resolve(ModelConfig, [python_layer(tree)], expand_block).config
     torch.manual_seed(0)
     return perturbed(assemble(config, V, V), by=0.1).train()
 

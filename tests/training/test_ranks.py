@@ -1,5 +1,5 @@
-"""Distributed training: several ranks train the same model as one process, a lost rank costs no progress, and only
-rank 0 writes."""
+"""Distributed training: several ranks train the same model as one process, a restart after a lost rank gives
+bit-identical results, and only rank 0 writes."""
 
 import gc
 import json
@@ -34,7 +34,7 @@ from saccade.recipe import Recipe, read_recipe
 from saccade.runs.folder import RunFolder
 from saccade.training import ranks
 from saccade.training.heartbeat import Heartbeat
-from saccade.training.job import check_same_data, prepare
+from saccade.training.job import check_same_data_on_ranks, prepare
 from saccade.training.loop import train
 from saccade.training.progress import Silent
 from training.helpers import Contents, Recorder
@@ -160,7 +160,7 @@ def test_only_rank_0_writes(single_process_run: Path, two_ranks_run: Path):
 def test_two_sharded_ranks_train_the_same_model_as_one_process(
     job: Callable[..., Job], drive: Driver, single_process_run: Path, tmp_path: Path
 ):
-    codes = drive(two_ranks_job(job, tmp_path / "run", [*DETERMINISTIC, "train.ranks=sharded"]))
+    codes = drive(two_ranks_job(job, tmp_path / "run", [*DETERMINISTIC, "train.parallelism=sharded"]))
     assert codes == [0], stderr_of(tmp_path / "run")
     check_same_result(single_process_run, tmp_path / "run")
     file = Path("checkpoints") / "step-0000024" / "training.safetensors"
@@ -205,7 +205,7 @@ def test_two_sharded_ranks_resume_a_run_of_one_process(
     job: Callable[..., Job], drive: Driver, single_process_run: Path, tmp_path: Path
 ):
     run = copy_without_last_checkpoint(single_process_run, tmp_path / "run")
-    codes = drive(two_ranks_job(job, run, [*DETERMINISTIC, "train.ranks=sharded"], "--allow-change"))
+    codes = drive(two_ranks_job(job, run, [*DETERMINISTIC, "train.parallelism=sharded"], "--allow-change"))
     stderr = stderr_of(run)
     assert codes == [0], stderr
     assert "resuming from step 18" in stderr
@@ -280,9 +280,9 @@ class Follower(ranks.SingleProcess):
 
 
 def test_file_that_differs_from_that_of_rank_0_is_refused():
-    check_same_data({"data.train.src": "ab"}, Follower({"data.train.src": "ab"}))
+    check_same_data_on_ranks({"data.train.src": "ab"}, Follower({"data.train.src": "ab"}))
     with pytest.raises(DataError, match=r"data\.train\.src: differs from the file of rank 0"):
-        check_same_data({"data.train.src": "ab"}, Follower({"data.train.src": "cd"}))
+        check_same_data_on_ranks({"data.train.src": "ab"}, Follower({"data.train.src": "cd"}))
 
 
 def test_errors_name_the_rank_unless_it_is_rank_0():

@@ -67,17 +67,18 @@ def test_resume_is_bit_exact_from_every_state_of_the_disk(
     assert [state.name for state in states if not same(state, folder / "undisturbed")] == []
 
 
+# Moment → [label, n]: the process is killed right after the n-th call of this label (see `WATCHED` in kill_driver.py).
 KILLS = {
-    "in the first update": ["update", 1],
-    "in an update between log records": ["update", 7],
-    "in the last update": ["update", 24],
-    "while logging": ["log", 2],
-    "while decoding the development data": ["decode", 3],
-    "while computing the loss of the development data": ["cost", 2],
-    "before the record of a validation is written": ["append", 3],
+    "after the first update": ["update", 1],
+    "after an update between log records": ["update", 7],
+    "after the last update": ["update", 24],
+    "after a log record": ["log", 2],
+    "after a batch of the development data is decoded": ["decode", 3],
+    "after the loss of the development data is computed": ["cost", 2],
+    "between a log record in metrics.jsonl and its line in timing.jsonl": ["append", 3],
     "before the checkpoint of a validation is written": ["validate", 2],
     "after a checkpoint, before latest and best": ["write_checkpoint", 2],
-    "between latest and pruning": ["mark", 4],
+    "after latest and best, before pruning": ["mark", 4],
     "between weights and optimizer tensors": ["save_file", 5],
     "before the average is written": ["average", 1],
     "after the average is renamed": ["write_checkpoint", 5],
@@ -104,7 +105,7 @@ def test_resume_is_bit_exact_after_sigkill(
 def test_resume_prunes_checkpoints_that_a_kill_left(
     killed: dict[str, tuple[Path, list[int]]], reference: Path, contents: Contents
 ):
-    run, _ = killed["between latest and pruning"]
+    run, _ = killed["after latest and best, before pruning"]
     assert contents(run).keys() == contents(reference).keys()
 
 
@@ -198,7 +199,7 @@ def test_training_a_finished_run_again_does_not_change_it(
 
 
 @pytest.mark.parametrize("state_part", ["random", "optimizer", "sums", "position", "metrics"])
-def test_comparison_notices_a_resume_that_forgets(
+def test_comparison_detects_a_resume_that_does_not_restore_all_state(
     state_part: str, folder: Path, job: Callable[..., Job], drive: Driver, reference: Path, contents: Contents
 ):
     run = folder / f"forgets-{state_part}"

@@ -1,4 +1,4 @@
-"""A run resumes only with unchanged text files; bad lines stop a training, or are counted and left out."""
+"""A run resumes only with unchanged text files; bad rows stop a training, or are counted and left out."""
 
 import re
 from collections.abc import Callable
@@ -66,7 +66,7 @@ def test_skip_bad_leaves_out_and_counts_bad_lines(corpus: Path, tmp_path: Path, 
     report = train_run(recipe_of_files(corpus, "data.skip_bad=true", "data.longest=4"), tmp_path / "run")
     summary = next(text for text in report.messages if "to train on" in text)
     assert "1 with an empty side" in summary
-    assert "2 on bad lines), 6 to validate on (left out: 1 on bad lines)" in summary
+    assert "2 in bad rows), 6 to validate on (left out: 1 in bad rows)" in summary
     kept, too_long = (int(n) for n in re.match(r"(\d+) pairs .* (\d+) too long", summary).groups())  # type: ignore[union-attr]
     assert too_long > 0
     assert kept + too_long + 1 == 42

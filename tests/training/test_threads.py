@@ -14,7 +14,7 @@ from contracts.checks.common import perturbed
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Batch, Corpus, Padded
 from saccade.data.tokenizers import END
-from saccade.models.assemble import Model, ModelConfig, assemble, spread_block
+from saccade.models.assemble import Model, ModelConfig, assemble, expand_block
 from saccade.parts import fast_linear
 from saccade.recipe import read_recipe
 from saccade.runs.folder import RunFolder
@@ -23,7 +23,7 @@ from saccade.tasks.translation import Translation
 from saccade.training import threads
 from saccade.training.loop import train
 from saccade.training.progress import Silent
-from saccade.training.strategies import SingleReplica
+from saccade.training.strategies import SingleProcessStrategy
 from saccade.training.threads import ThreadedReplicas, can_thread
 
 V, DIM = 100, 16
@@ -45,7 +45,7 @@ def accumulation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 def model_of(tree: dict[str, Any], has_decoder: bool = True) -> Model:
-    config = resolve(ModelConfig, [python_layer(tree)], spread_block).config
+    config = resolve(ModelConfig, [python_layer(tree)], expand_block).config
     torch.manual_seed(0)
     return perturbed(assemble(config, V, V, has_decoder=has_decoder), by=0.1).train()
 
@@ -66,7 +66,7 @@ def loss_and_gradients(strategy: Any, batch: Batch) -> tuple[Any, dict[str, Tens
 @pytest.mark.parametrize("count", [2, 3])
 def test_shards_sum_to_the_gradients_of_the_whole_batch(tree: dict[str, Any], count: int) -> None:
     model, task, batch = model_of(tree | NO_DROPOUT), Translation(), batch_of()
-    whole_loss, expected = loss_and_gradients(SingleReplica(model, task), batch)
+    whole_loss, expected = loss_and_gradients(SingleProcessStrategy(model, task), batch)
     loss, gradients = loss_and_gradients(ThreadedReplicas(model, task, count, DIM), batch)
     assert loss.count == whole_loss.count
     assert loss.logged.keys() == whole_loss.logged.keys()
@@ -117,13 +117,13 @@ def test_replicas_have_different_dropout_masks(accumulation: str) -> None:
     assert len(set(losses)) == len(losses)
 
 
-def test_labeled_batches_are_split_into_shards() -> None:
+def test_shards_of_a_labeled_batch_sum_to_the_gradients_of_the_whole_batch() -> None:
     tree = STACKED | NO_DROPOUT | {"head": "linear", "shared_embeddings": False}
     model, task = model_of(tree, has_decoder=False), Tagging()
     ids = torch.randint(4, V, (9, 7))
     keep = torch.arange(7) < torch.randint(2, 8, (9,))[:, None]
     batch = Batch(tuple(range(9)), Padded(ids, keep), None, Padded(torch.randint(0, V, (9, 7)), keep))
-    whole_loss, expected = loss_and_gradients(SingleReplica(model, task), batch)
+    whole_loss, expected = loss_and_gradients(SingleProcessStrategy(model, task), batch)
     loss, gradients = loss_and_gradients(ThreadedReplicas(model, task, 2, DIM), batch)
     assert loss.count == whole_loss.count
     for name, gradient in gradients.items():
@@ -157,11 +157,11 @@ def test_split_gives_at_most_one_part_per_row() -> None:
     assert [len(part.rows) for part in batch_of(3).split(7)] == [1, 1, 1]
 
 
-def test_batch_of_one_row_is_computed_by_one_thread() -> None:
+def test_batch_of_one_row_has_the_gradients_of_a_single_replica() -> None:
     model, task = model_of(STACKED | NO_DROPOUT), Translation()
     long = [*range(4, 90)]
     batch = Corpus([long], [long]).batch([0])
-    _, expected = loss_and_gradients(SingleReplica(model, task), batch)
+    _, expected = loss_and_gradients(SingleProcessStrategy(model, task), batch)
     _, gradients = loss_and_gradients(ThreadedReplicas(model, task, 3, DIM), batch)
     for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4)
@@ -193,7 +193,7 @@ def test_error_in_one_thread_does_not_block_the_others() -> None:
     with pytest.raises(FloatingPointError, match="the first shard"):
         replicas.backward(batch_of(), last=True)
     replicas.task, batch = Translation(), batch_of()
-    expected = loss_and_gradients(SingleReplica(replicas.model, Translation()), batch)[1]
+    expected = loss_and_gradients(SingleProcessStrategy(replicas.model, Translation()), batch)[1]
     for name, gradient in loss_and_gradients(replicas, batch)[1].items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-4)
 

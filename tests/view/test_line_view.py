@@ -110,7 +110,7 @@ def test_markup_in_words_is_shown_as_text(visit: BrowserPage) -> None:
     assert visit.page.title() == "Attention"
 
 
-def test_sentences_of_different_lengths_and_nan_weights(browser: Any, tmp_path: Path) -> None:
+def test_lines_connect_sentences_of_different_lengths_and_nan_weights_are_marked(browser: Any, tmp_path: Path) -> None:
     none, one, three = Axis((), ()), Axis(("ja",), (0,)), Axis(("a", "b", "c"), (0, 1, 2))
     maps = {
         "encoder.layers.0.self": AttentionMap(np.zeros((1, 0, 0), np.float32), none, none, "encoder"),

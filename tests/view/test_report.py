@@ -19,7 +19,7 @@ import saccade
 from saccade.cli import main
 from saccade.cli.report import draw_report
 from saccade.data.sources import Pair
-from saccade.data.tokenizers import CharacterVocabulary
+from saccade.data.tokenizers import CharacterKind
 from saccade.decode.search_engine import SearchEngine
 from saccade.errors import RunError
 from saccade.runs.folder import RunFolder
@@ -35,7 +35,7 @@ WORDS = ["ant", "bee", "cat", "dog", "elk", "fox"]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def at_full_speed() -> Iterator[None]:
+def without_shape_checks() -> Iterator[None]:
     """Disable jaxtyping; other tests check the shapes."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
@@ -90,7 +90,7 @@ def test_report_has_the_scores_of_evaluate(run: Path) -> None:
     assert page == run / "report.html"
     scores = saccade.load(run).evaluate()
     text = text_of(page)
-    for key in ("bleu", "chrf", "bleu_lc_tok"):
+    for key in ("bleu", "chrf", "bleu_lowercase"):
         low, high = scores["interval"][key]
         assert f"{scores[key]:.2f} {low:.2f} to {high:.2f} {scores['signatures'][key]}" in text
     assert "On the 12 rows of the test data" in text
@@ -125,7 +125,7 @@ def embedded(source: str) -> dict[str, Any]:
 
 def test_a_second_report_reuses_the_stored_evaluation(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = draw_report(run, quick=False).read_bytes()
-    assert (run / "report.json").is_file()
+    assert (run / "evaluation.json").is_file()
 
     def fail(*_: object) -> None:
         raise RunError("decoded again")
@@ -134,7 +134,7 @@ def test_a_second_report_reuses_the_stored_evaluation(run: Path, monkeypatch: py
     assert draw_report(run, quick=False).read_bytes() == first
     assert draw_report(run, quick=True).read_bytes() == first
     assert "decoded again" in text_of(draw_report(run, checkpoint="step-4", quick=False))  # other weights
-    (run / "report.json").write_text('{"format": 2, "key": "x", "evaluation": {}}')
+    (run / "evaluation.json").write_text('{"format": 2, "key": "x", "evaluation": {}}')
     assert "decoded again" in text_of(draw_report(run, quick=False))
 
 
@@ -154,7 +154,7 @@ def test_other_data_or_another_search_invalidates_the_stored_evaluation(
 
 def test_quick_does_not_evaluate_on_the_test_data(run: Path) -> None:
     text = text_of(draw_report(run, quick=True))
-    assert not (run / "report.json").exists()
+    assert not (run / "evaluation.json").exists()
     assert "Not evaluated yet" in text
     assert "On the development data, at the validation after update 8; without intervals." in text
 
@@ -202,7 +202,7 @@ def test_a_run_without_a_checkpoint_has_a_report(run: Path) -> None:
 
 def test_a_run_without_any_results_has_a_report(run: Path) -> None:
     shutil.rmtree(run / "checkpoints")
-    shutil.rmtree(run / "tokenizer")
+    shutil.rmtree(run / "codecs")
     for name in ("metrics.jsonl", "timing.jsonl"):
         (run / name).unlink()
     text = text_of(draw_report(run, quick=False))
@@ -282,7 +282,7 @@ def test_label_scores_and_confusion_matrix_are_those_of_evaluate(labeling_runs: 
 
 def test_intervals_of_label_scores_contain_the_score(labeling_runs: dict[str, Path]) -> None:
     draw_report(labeling_runs["tagging"], quick=False)
-    stored = json.loads((labeling_runs["tagging"] / "report.json").read_text())["evaluation"]
+    stored = json.loads((labeling_runs["tagging"] / "evaluation.json").read_text())["evaluation"]
     assert stored["scores"]
     for score in stored["scores"]:
         low, high = score["interval"]
@@ -294,7 +294,7 @@ def test_intervals_of_label_scores_contain_the_score(labeling_runs: dict[str, Pa
 
 def evaluate(outputs: list[str], references: list[str], sources: list[str] | None = None) -> Evaluation:
     rows = [Pair(s, r, "") for s, r in zip(sources or references, references, strict=True)]
-    return Translation().evaluate("test", rows, outputs, CharacterVocabulary().learn(references))
+    return Translation().evaluate("test", rows, outputs, CharacterKind().learn(references))
 
 
 def test_best_and_worst_rows_are_sorted_and_disjoint() -> None:
@@ -335,12 +335,12 @@ def test_a_long_curve_is_thinned_out_but_keeps_its_last_value() -> None:
     rows = re.findall(r'<th scope="row">([\d,]+)</th>', chart)
     assert len(rows) <= MAX_CURVE_POINTS + 1
     assert rows[-1] == f"{10 * MAX_CURVE_POINTS - 1:,}"
-    assert "<summary>Values (every 10th and the last)</summary>" in chart
+    assert "<summary>Values (one in 10, and the last)</summary>" in chart
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 7.3), (5, 5), (0, 0), (-2, 1e-6), (1e-5, 9e-4), (0, 123_456)])
 def test_a_scale_contains_its_values_and_has_distinct_ticks(low: float, high: float) -> None:
-    scale = Scale.round(low, high, 200, 10)
+    scale = Scale.with_round_ends(low, high, 200, 10)
     assert scale.low <= low + 1e-12
     assert scale.high >= high - 1e-12
     assert 10 <= scale(high) <= scale(low) <= 200
@@ -375,7 +375,7 @@ def test_training_writes_a_report_and_survives_its_failure(
     assert "warning: the report could not be written: planted failure" in capsys.readouterr().err.splitlines()
 
 
-def test_the_printed_command_reproduces_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_in_the_report_reproduces_the_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = draw_report(run, quick=True).read_text("utf-8")
     (command,) = re.findall(r"<pre><code>(OMP_NUM_THREADS=\d+ saccade train [^<]*)</code></pre>", source)
     _, program, *arguments = shlex.split(command)

@@ -46,7 +46,7 @@ def reversed_order(columns: tuple[str, ...] = ("uno", "due", "tre", "quattro")) 
     return cross_map(np.eye(4)[None, ::-1], plain("four", "three", "two", "one"), plain(*columns))
 
 
-def test_reversed_word_order_is_a_falling_diagonal() -> None:
+def test_reversed_word_order_is_an_antidiagonal_from_top_right_to_bottom_left() -> None:
     header, *rows = printed(reversed_order())[:5]
     positions = [row.index(FULL) for row in rows]
     assert positions == sorted(positions, reverse=True)

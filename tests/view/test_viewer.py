@@ -161,7 +161,9 @@ def test_colors_are_ordered_by_weight_in_light_and_dark_mode(visit: BrowserPage)
     assert dark[order[0]] < dark[order[-1]]
 
 
-def test_models_with_one_attention_and_layers_with_several_passes(browser: Any, tmp_path: Path) -> None:
+def test_single_attention_hides_the_selectors_and_each_pass_of_a_layer_can_be_selected(
+    browser: Any, tmp_path: Path
+) -> None:
     axis = Axis(("a", "b"), (0, 1))
     one = AttentionMap(random_weights((1, 2, 2), 0), axis, axis, "cross")
     opened = BrowserPage(
@@ -187,7 +189,7 @@ def test_a_message_is_shown_if_there_is_no_attention(browser: Any, tmp_path: Pat
     opened.close()
 
 
-def test_empty_axes_and_nan_weights(browser: Any, tmp_path: Path) -> None:
+def test_empty_axes_give_an_empty_table_and_nan_weights_are_named(browser: Any, tmp_path: Path) -> None:
     none, two = Axis((), ()), Axis(("a", " "), (0, 1))
     maps = {
         "encoder.layers.0.self": AttentionMap(np.zeros((2, 0, 0), np.float32), none, none, "encoder"),

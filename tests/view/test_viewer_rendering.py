@@ -67,7 +67,7 @@ def pages(browser: Any, address: str) -> Iterator[dict[str, BrowserPage]]:
 
 
 @pytest.mark.parametrize(("scheme", "view"), [*product(("light", "dark"), ("Heat map", "Lines"))])
-def test_no_serious_accessibility_violations(pages: dict[str, BrowserPage], scheme: str, view: str) -> None:
+def test_page_has_no_serious_accessibility_violations(pages: dict[str, BrowserPage], scheme: str, view: str) -> None:
     visit = pages[scheme]
     visit.choose("Show as", view)
     assert visit.accessibility_violations() == []
@@ -108,7 +108,7 @@ def test_light_and_dark_mode_have_the_right_background_and_use_color(pages: dict
             assert (np.ptp(image, axis=2) > 40).sum() > 2000
 
 
-@pytest.mark.parametrize("view", ["map", "lines"])
+@pytest.mark.parametrize("view", ["heatmap", "lines"])
 def test_elements_do_not_overlap_or_overflow(browser: Any, address: str, view: str) -> None:
     for size in ({"width": 1280, "height": 900}, PHONE):
         opened = BrowserPage(browser, f"{address}#view={view}", viewport=size)
@@ -166,8 +166,8 @@ HOME = """<!doctype html><html lang="en"><title>Home</title>
 <script type="module" src="/home.js"></script>"""
 SCRIPT = """import { attentionView } from "/view/attention.js";
 const { first, second } = await (await fetch("/data.json")).json();
-attentionView(document.getElementById("one"), first, { address: false });
-const { show } = attentionView(document.getElementById("two"), first, { address: false });
+attentionView(document.getElementById("one"), first, { storeInUrl: false });
+const { show } = attentionView(document.getElementById("two"), first, { storeInUrl: false });
 document.getElementById("other").addEventListener("click", () => show(second));"""
 
 

@@ -69,7 +69,8 @@ def forward_backward(translations: np.ndarray, transitions: np.ndarray) -> tuple
         scale = 1 / forward[t + 1].sum(1, keepdims=True)
         for array in (forward[t + 1], posteriors[t], words[t], empty[t]):
             array *= scale
-    # The backward probabilities. (Without `@` here: it sometimes gave false warnings about invalid values.)
+    # The backward probabilities. The sum is not written as `forward[-1] @ end`, which sometimes gave false warnings
+    # about invalid values.
     backward = end / (forward[-1] * end).sum(1, keepdims=True)
     jumps = np.zeros(transitions.shape)
     jumps[:, -1] = (forward[-1] * backward).sum(0)

@@ -3,8 +3,9 @@ fertilities, the number of target words that a source word generates.
 
 What is learned are posteriors: the probability that a target word is linked to each source word of its pair. All other
 statistics are expected counts under them. The translation probability at a position excludes the counts of that
-position itself (collapsed variational Bayes; Asuncion et al. 2009), so that a rare word cannot explain any word of its
-pair, the well-known weakness of plain EM. The sampler of Östling & Tiedemann (2016) gains from the same exclusion.
+position itself (collapsed variational Bayes; Asuncion et al. 2009). In plain EM a rare source word tends to be linked
+to many unrelated target words of its pair (garbage collection; Moore 2004); excluding its own counts prevents that. The
+sampler of Östling & Tiedemann (2016) gains from the same exclusion.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +25,11 @@ FERTILITY_PRIOR_USES = 3  # the fertility distribution of all words counts as th
 Sentences = Sequence[Sequence[str]] | Sequence[Sequence[int]]  # words or ids
 
 
-def align(
+def align_one_way(
     sources: Sentences, targets: Sentences, *, fertility: bool = True, report: Callable[[str], None] | None = None
 ) -> list[Links]:
-    """Align sentence pairs. Each target word gets one link or none; a pair with an empty side has no links. Without
-    `fertility`, this is the plain HMM. `report` receives progress messages."""
+    """Align sentence pairs in one direction: each target word gets one link or none. A pair with an empty side has no
+    links. Without `fertility`, this is the plain HMM. `report` receives progress messages."""
     grid = WordGrid(sources, targets)
     report = report or (lambda message: None)
     posteriors = np.zeros(len(grid.entries), np.float32)
@@ -45,8 +46,8 @@ def align(
 
 def align_both_ways(sources: Sentences, targets: Sentences, report: Callable[[str], None]) -> list[tuple[Links, Links]]:
     """Align in both directions: the forward and the backward links of each pair, both as (source, target)."""
-    forward = align(sources, targets, report=lambda message: report(f"forward: {message}"))
-    backward = align(targets, sources, report=lambda message: report(f"backward: {message}"))
+    forward = align_one_way(sources, targets, report=lambda message: report(f"forward: {message}"))
+    backward = align_one_way(targets, sources, report=lambda message: report(f"backward: {message}"))
     return [(links, transposed(reverse)) for links, reverse in zip(forward, backward, strict=True)]
 
 

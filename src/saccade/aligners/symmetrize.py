@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from saccade.data.links import Gold, Links
+from saccade.data.links import GradedLinks, Links
 
 NEIGHBORS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))  # the diagonal comes last
 
@@ -50,9 +50,9 @@ def grow_diag_final_and(forward: Links, backward: Links) -> Links:
     return frozenset(growing.links)
 
 
-def graded(forward: Links, backward: Links) -> Gold:
-    """All links; those of both directions are sure, the others possible."""
-    return Gold(forward & backward, forward | backward)
+def graded(forward: Links, backward: Links) -> GradedLinks:
+    """All links; those of both directions are sure, the others only possible."""
+    return GradedLinks(forward & backward, forward | backward)
 
 
 SYMMETRIZE: dict[str, Callable[[Links, Links], Links]] = {

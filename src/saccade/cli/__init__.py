@@ -16,7 +16,7 @@ from saccade.cli import align, classify, config, data, evaluate, export, report,
 from saccade.cli.app import UsageError, app, this_command
 from saccade.errors import SaccadeError
 
-# Importing a module adds its commands to the app, in this order of the imports above.
+# Importing a module adds its commands to the app.
 COMMANDS = (align, classify, config, data, evaluate, export, report, serve, tag, train, translate, view)
 
 
@@ -46,7 +46,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SigtermReceived:
         return _fail(f"terminated; to run it again: {this_command()}", 143)
     except UnicodeEncodeError:
-        return _fail("an argument is not valid UTF-8", 2)
+        return _fail(
+            "an argument or a text is not valid UTF-8, or the terminal cannot show it; set a UTF-8 locale, such as "
+            "LC_ALL=C.UTF-8",
+            2,
+        )
     except BrokenPipeError:
         # The reader of the pipe, such as `head`, has closed it. Python must not fail when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

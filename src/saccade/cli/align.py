@@ -11,9 +11,9 @@ from saccade.cli.app import Checkpoint, File, Json, OutputFile, UsageError, app,
 from saccade.errors import plural
 
 if TYPE_CHECKING:
-    from saccade.align.attention import AlignmentSettings
     from saccade.api import Run
-    from saccade.data.links import Gold, Links
+    from saccade.attention_alignment import AlignmentSettings
+    from saccade.data.links import GradedLinks, Links
 
 align = cyclopts.App(name="align", help="Align words by attention or by a statistical aligner, and score alignments.")
 app.command(align)
@@ -24,6 +24,10 @@ IndexBase = Annotated[
     Literal["auto", "0", "1"], Parameter(help="The index of the first word; auto determines it from the file.")
 ]
 Indices = Annotated[tuple[int, ...], Parameter(negative="", consume_multiple=True)]
+LAYER_HELP = (
+    "Cross-attention layers to use, from 0. Without --layer and --head, the heads are those that "
+    "`saccade align search` stored in the run, else the guided head, else all heads of the second to last layer."
+)
 
 
 @align.default
@@ -34,8 +38,8 @@ def attention(
     tgt: TextFile,
     output: OutputFile = "-",
     back: str = "",
-    symmetrise: Symmetrization = "grow-diag-final-and",
-    layer: Indices = (),
+    symmetrize: Symmetrization = "grow-diag-final-and",
+    layer: Annotated[Indices, Parameter(help=LAYER_HELP)] = (),
     head: Indices = (),
     step: Annotated[Literal["input", "output", ""], Parameter(show_choices=False)] = "",
     end: Annotated[Literal["ignore", "null", ""], Parameter(show_choices=False)] = "",
@@ -58,12 +62,10 @@ def attention(
         The output file; - is stdout.
     back: str
         The folder of a run of the opposite direction; the alignments of both directions are then symmetrized.
-    symmetrise: str
+    symmetrize: str
         With --back: how to combine the alignments of the two directions.
-    layer: int
-        Cross-attention layers to use, from 0; by default those that `saccade align search` stored in the run, if any.
     head: int
-        Heads to average, from 0; the default is all heads of the layer.
+        Heads to average, from 0; with --layer, the default is all heads of these layers.
     step: str
         input or output: use the attention of the decoder step whose input, or whose output, is the target word.
     end: str
@@ -84,8 +86,8 @@ def attention(
     alignments = _align(runs[0], pairs, settings[0])
     if back:
         reverse = _align(runs[1], [(target, source) for source, target in pairs], settings[1])
-        directions, symmetrize = zip(alignments, reverse, strict=True), SYMMETRIZE[symmetrise]
-        alignments = [symmetrize(forward, transposed(backward)) for forward, backward in directions]
+        directions = zip(alignments, reverse, strict=True)
+        alignments = [SYMMETRIZE[symmetrize](forward, transposed(backward)) for forward, backward in directions]
     _write(map(pharaoh, alignments), output)
 
 
@@ -100,7 +102,10 @@ def search(
     json_: Json = False,
     checkpoint: Checkpoint = "auto",
 ) -> None:
-    """Find the heads and the step with the lowest alignment error rate on given alignments, and store them in the run.
+    """Find the best settings for alignment by attention, and store them in the run.
+
+    The settings are the heads, the step and the treatment of the end symbol;
+    the best have the lowest alignment error rate on given alignments.
 
     Parameters
     ----------
@@ -111,12 +116,12 @@ def search(
     tgt: str
         Their translations.
     gold: str
-        Their alignments, from annotators or from `saccade align count`.
+        Their alignments, from annotators or from `saccade align statistical`.
     """
     must_exist(src, tgt, gold)
     must_be_run(run)
-    from saccade.align.attention import WordPairs, rank_settings
     from saccade.api import load
+    from saccade.attention_alignment import WordPairs, rank_settings
     from saccade.console import console
 
     pairs, loaded = _read_pairs(src, tgt), load(run, checkpoint)
@@ -178,18 +183,18 @@ def score(
 
 
 @align.command
-def count(
+def statistical(
     *,
     src: TextFile,
     tgt: TextFile,
     output: OutputFile = "-",
-    symmetrise: Symmetrization | Literal["forward", "backward", "graded"] = "grow-diag-final-and",
+    symmetrize: Symmetrization | Literal["forward", "backward", "graded"] = "grow-diag-final-and",
 ) -> None:
     """Align words with a statistical aligner (IBM Model 1, then an HMM) that is trained on the two files themselves.
 
-    --symmetrise forward and backward use only one direction. graded keeps all
-    links, and those of only one direction are possible links (1p2); this is
-    the best guide for training.
+    Words are lowercased. --symmetrize forward and backward use only one
+    direction. graded keeps all links, and those of only one direction are
+    possible links (1p2); this is the best guide for training.
 
     Parameters
     ----------
@@ -199,15 +204,14 @@ def count(
         Their translations.
     output: str
         The output file; - is stdout.
-    symmetrise: str
+    symmetrize: str
         How to combine the alignments of the two directions.
     """
     must_exist(src, tgt)
-    from saccade.aligners.statistical import align as align_one_way
-    from saccade.aligners.statistical import align_both_ways
+    from saccade.aligners.statistical import align_both_ways, align_one_way
     from saccade.aligners.symmetrize import SYMMETRIZE, graded
     from saccade.console import console
-    from saccade.data.links import pharaoh, pharaoh_gold, transposed
+    from saccade.data.links import pharaoh, pharaoh_graded, transposed
 
     pairs, screen = _read_pairs(src, tgt), console()
     sources, targets = [s.lower().split() for s, _ in pairs], [t.lower().split() for _, t in pairs]
@@ -215,16 +219,16 @@ def count(
     def report(line: str) -> None:
         screen.print(line, markup=False)
 
-    if symmetrise == "forward":
+    if symmetrize == "forward":
         lines = map(pharaoh, align_one_way(sources, targets, report=report))
-    elif symmetrise == "backward":
+    elif symmetrize == "backward":
         lines = (pharaoh(transposed(links)) for links in align_one_way(targets, sources, report=report))
-    elif symmetrise == "graded":
+    elif symmetrize == "graded":
         directions = align_both_ways(sources, targets, report)
-        lines = (pharaoh_gold(graded(forward, backward)) for forward, backward in directions)
+        lines = (pharaoh_graded(graded(forward, backward)) for forward, backward in directions)
     else:
-        symmetrize, directions = SYMMETRIZE[symmetrise], align_both_ways(sources, targets, report)
-        lines = (pharaoh(symmetrize(forward, backward)) for forward, backward in directions)
+        directions = align_both_ways(sources, targets, report)
+        lines = (pharaoh(SYMMETRIZE[symmetrize](forward, backward)) for forward, backward in directions)
     _write(lines, output)
 
 
@@ -238,7 +242,7 @@ def _read_pairs(src: str, tgt: str) -> list[tuple[str, str]]:
     return paired([*file_lines(src)], [*file_lines(tgt)], src, tgt)
 
 
-def _read_links(name: str, base: str, pairs: Sequence[tuple[str, str]] | None = None) -> "list[Gold]":
+def _read_links(name: str, base: str, pairs: Sequence[tuple[str, str]] | None = None) -> "list[GradedLinks]":
     """The alignments of a file. With `pairs`, check that each pair has one, and that its word indices exist."""
     from saccade.data.links import check_range, parse_all
     from saccade.lines import file_lines
@@ -259,7 +263,7 @@ def _settings(run: "Run", layers: Sequence[int], heads: Sequence[int], options: 
     """The alignment settings of a run with the given options replaced."""
     from dataclasses import replace
 
-    from saccade.align.attention import with_heads
+    from saccade.attention_alignment import with_heads
 
     base = with_heads(run.model, run.alignment_settings, layers, heads) if layers or heads else run.alignment_settings
     return replace(base, **{name: value for name, value in options.items() if value})
@@ -268,12 +272,12 @@ def _settings(run: "Run", layers: Sequence[int], heads: Sequence[int], options: 
 def _align(run: "Run", pairs: Sequence[tuple[str, str]], settings: "AlignmentSettings") -> "list[Links]":
     from saccade.console import track
 
-    links = dict(track(run.aligned(pairs, settings), len(pairs), "aligning"))
+    links = dict(track(run.align_as_completed(pairs, settings), len(pairs), "aligning"))
     return [links[row] for row in range(len(pairs))]
 
 
 def _write(lines: Iterable[str], output: str) -> None:
-    from saccade.lines import output as open_output
+    from saccade.lines import open_output
 
     with open_output(output) as out:
         for line in lines:

@@ -69,8 +69,12 @@ Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")
 def must_exist(*names: str) -> None:
     """Raise a UsageError for the first name that is not a file. "" and "-" are skipped."""
     for name in names:
-        if name not in ("", "-") and (not Path(name).exists() or Path(name).is_dir()):
-            raise UsageError(f"{name}: no such file")
+        if name in ("", "-"):
+            continue
+        if Path(name).is_dir():
+            raise UsageError(f"{name}: is a folder; give a file")
+        if not Path(name).exists():
+            raise UsageError(f"{name}: no such file; check the path")
 
 
 def must_differ(file: str, output: str) -> None:
@@ -108,5 +112,5 @@ def _program() -> str:
 
 
 def this_command() -> str:
-    """The command line of this process, quoted for a shell; running it again resumes the work."""
+    """The command line of this process, quoted for a shell. For `train` and `demo`, running it again resumes."""
     return " ".join([_program(), *map(shlex.quote, sys.argv[1:])])

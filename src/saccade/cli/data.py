@@ -12,12 +12,15 @@ app.command(data)
 
 @data.command
 def check(recipe: str, /, *, overrides: ConfigOverrides = (), json_: Json = False) -> int:
-    """Print statistics of a recipe's data, and its bad lines as file:line: reason (the first ten of each split).
+    """Print statistics of a recipe's data, and its bad rows as file:line: reason (the first ten of each split).
+
+    The exit code is 1 if a row is bad or a group is in several splits, unless
+    data.skip_bad is true.
 
     Parameters
     ----------
     recipe: str
-        A recipe file.
+        A recipe file, or the name of a preset.
     """
     layers = recipe_layers(recipe, overrides)
     from saccade.data.check import check as check_data

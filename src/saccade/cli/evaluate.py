@@ -81,7 +81,7 @@ def _check_flags(translates: bool, has_translation_flags: bool, has_label_flags:
 
 def _translation_lines(scores: dict[str, Any]) -> list[str]:
     interval = scores["interval"]
-    names = {"bleu": "BLEU", "chrf": "chrF", "bleu_lc_tok": "BLEU, lower-cased, tokenized"}
+    names = {"bleu": "BLEU", "chrf": "chrF", "bleu_lowercase": "BLEU, lowercased"}
     lines = [
         f"{label:<30} {scores[key]:6.2f}   95 % {interval[key][0]:.2f} to {interval[key][1]:.2f}"
         f"   {scores['signatures'][key]}"
@@ -101,11 +101,11 @@ def _label_lines(scores: dict[str, Any]) -> list[str]:
 
     per_label = scores["per_label"]
     width = max(len("label"), *map(len, per_label))
-    over = f"   over {', '.join(scores['over'])}"
-    chosen_labels = [
-        f"{'accuracy':<20} {scores['accuracy']:6.2f} %{over}",
-        f"{'macro F1':<20} {scores['macro_f1']:6.2f} %{over}",
-        f"{'labels counted':<20} {scores['count']:,}{over}",
+    only = f"   only {', '.join(scores['selected_labels'])}"
+    selected_lines = [
+        f"{'accuracy':<20} {scores['accuracy']:6.2f} %{only}",
+        f"{'macro F1':<20} {scores['macro_f1']:6.2f} %{only}",
+        f"{'labels counted':<20} {scores['count']:,}{only}",
         "",
     ]
     matrix = Confusion(tuple(scores["labels"]), np.array(scores["confusion"]))
@@ -114,7 +114,7 @@ def _label_lines(scores: dict[str, Any]) -> list[str]:
         for label, facts in per_label.items()
     ]
     return [
-        *(chosen_labels if scores["over"] else []),
+        *(selected_lines if scores["selected_labels"] else []),
         f"{'accuracy':<20} {matrix.accuracy():6.2f} %",
         f"{'macro F1':<20} {matrix.macro_f1():6.2f} %",
         f"{'labels counted':<20} {int(matrix.counts.sum()):,}",

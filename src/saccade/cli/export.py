@@ -82,7 +82,7 @@ def import_(
     folder: str
         The folder of the model.
     output: str
-        The folder of the new run, which must not exist.
+        The folder of the new run, which must be new or empty.
     """
     path = Path(output)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -92,7 +92,7 @@ def import_(
             f"{folder}: is not a model for transformers: it has no config.json; give the folder that contains this file"
         )
     from saccade.console import console
-    from saccade.formats.marian_import import read
+    from saccade.formats.marian_import import import_marian
 
-    read(Path(folder), path)
+    import_marian(Path(folder), path)
     console().print(f"wrote {output}", markup=False)

@@ -19,9 +19,12 @@ class SearchFlags:
     beam: int | None = None
     "Beam size; 1 is greedy search."
     length_penalty: float | None = None
-    "Exponent of the length penalty: hypotheses are ranked by log-probability / length^PENALTY."
+    (
+        "Exponent of the length penalty: hypotheses are ranked by log-probability / length^PENALTY. Implies beam "
+        "search, with a beam size of 5 unless --beam or the recipe's beam search sets it."
+    )
     ratio: float | None = None
-    "Maximum output length as a multiple of the source length, in tokens."
+    "Maximum output length as a multiple of the source length, in tokens; decode.extra tokens are added."
 
     def check(self, best: int = 1) -> None:
         """Reject invalid values before torch is imported."""
@@ -38,13 +41,13 @@ class SearchFlags:
         self, base: "DecodeConfig", sample: dict[str, Any] | None = None, best: int = 1, scores: bool | None = None
     ) -> "DecodeConfig":
         """The decode settings `base` with these options applied. `sample`: the options of `SampleFlags`, if any."""
-        from saccade.decode.engine import search_settings
+        from saccade.decode.engine import changed_decode_config
 
         options = {"size": self.beam, "length_penalty": self.length_penalty, "best": best if best > 1 else None}
         beam = {key: value for key, value in options.items() if value is not None}
         search = {"kind": "sample", **sample} if sample is not None else {"kind": "beam", **beam} if beam else None
         changes = {"search": search, "ratio": self.ratio, "scores": scores}
-        return search_settings(base, {key: value for key, value in changes.items() if value is not None})
+        return changed_decode_config(base, {key: value for key, value in changes.items() if value is not None})
 
 
 def _require_at_least(option: str, value: float | None, minimum: float) -> None:
@@ -62,7 +65,7 @@ class SampleFlags:
     temperature: float | None = None
     "With --sample: divide the logits by this; below 1 sharpens the distribution, above 1 flattens it."
     top_k: int | None = None
-    "With --sample: sample from the K most probable tokens."
+    "With --sample: sample from the K most probable tokens; 0 means all."
     top_p: float | None = None
     "With --sample: sample from the smallest set of tokens whose probabilities sum to at least this."
     seed: int | None = None

@@ -23,7 +23,7 @@ def open_run(run: str, file: str, output: str, checkpoint: str) -> "Run":
 
 
 def write_lines(output: str, lines: Iterator[str]) -> None:
-    from saccade.lines import output as open_output
+    from saccade.lines import open_output
 
     with open_output(output) as out:
         for line in lines:

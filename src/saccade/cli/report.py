@@ -111,7 +111,7 @@ def _evaluation(run: "Run", manifest: dict[str, Any], quick: bool) -> tuple["Eva
         command = f"{program()} report {shlex.quote(str(run.folder.path))}"
         return None, f"Not evaluated yet: run `{command}` to evaluate on the test data and store the scores."
     try:
-        evaluation = run.evaluation()
+        evaluation = run.evaluate_for_report()
     except SaccadeError as error:
         console().print(f"warning: the report has no scores on test data: {error}", markup=False)
         return None, f"There are no scores on test data: {error}"

@@ -25,7 +25,7 @@ def serve(*runs: str, settings: Settings = DEFAULT_SETTINGS) -> None:
     Parameters
     ----------
     runs: str
-        Folders of trained runs; en-de=FOLDER sets the languages if the run does not name them.
+        Folders of trained runs; en-de=FOLDER sets the languages, which by default come from the recipe's data.
     """
     if not runs:
         raise UsageError("serve needs a run: saccade serve RUN")

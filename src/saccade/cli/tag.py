@@ -30,7 +30,9 @@ def tag(
 
     For a run on numeric series, FILE is .npz (arrays named NAME_x, or all
     arrays with two axes) or text with one frame per line. The output has one
-    line for each segment of equal labels: NAME, first frame, end, label.
+    line for each segment of equal labels: NAME, first frame, end frame
+    (exclusive) and label, separated by tabs; with --json, one line for each
+    series.
 
     Parameters
     ----------

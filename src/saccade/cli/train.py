@@ -27,11 +27,11 @@ def train(
     Parameters
     ----------
     recipe: str
-        A recipe file.
+        A recipe file, or the name of a preset.
     run: str
         The folder of the run; default: runs/NAME-OF-RECIPE.
     dry_run: bool
-        Print the number of parameters and the estimated memory, time and disk space after a few updates; write nothing.
+        Print the number of parameters, and estimate memory, time and disk space from a few updates; write nothing.
     allow_change: bool
         When resuming: allow changes of settings that do not affect the weights trained so far, such as train.updates.
     """
@@ -66,7 +66,8 @@ def train(
 
 
 def _exit(code: int, immediately: bool) -> int:
-    """End the process. A rank exits at once: a gloo thread that frees a tensor at interpreter exit would abort it."""
+    """Return the exit code. With `immediately`, end the process instead: at interpreter exit, a gloo thread that frees
+    a tensor would abort it."""
     if immediately:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -60,7 +60,7 @@ def translate(
     output: str
         The output file; - is stdout.
     best: int
-        With --json: the number of translations for each line (an n-best list).
+        With --json: the number of translations for each line (an n-best list). More than 1 implies beam search.
     prefix: str
         Text that every translation must begin with.
     prefixes: str
@@ -68,7 +68,8 @@ def translate(
     alignments: str
         A file for word alignments, such as `0-0 1-2` (source-target indices, from 0). With --json also in the output.
     engine: str
-        The inference engine; auto takes the fastest that is installed and supports the model, and prints its name.
+        The inference engine; auto takes CTranslate2 if it is installed and supports the model, otherwise torch, and
+        prints its name.
     quantization: str
         With CTranslate2: int8 is smaller and faster, but translations may differ; the default is float32.
     """
@@ -88,7 +89,7 @@ def translate(
     engine_name = _engine_name(engine, quantization, bool(alignments))
 
     from saccade.formats.engines import EngineRequest, choose
-    from saccade.lines import output as open_output
+    from saccade.lines import open_output
 
     load = _LazyRun(run, checkpoint)
     request = EngineRequest(

@@ -28,7 +28,10 @@ def view(
     pieces: Annotated[bool, Parameter(negative="")] = False,
     checkpoint: Checkpoint = "auto",
 ) -> None:
-    """Show the attention weights of every layer and head: as an offline HTML page, and averaged in the terminal.
+    """Show attention weights: all of them as an offline HTML page, and the cross-attention in the terminal.
+
+    The page has every layer and head, the terminal the average over all layers
+    and heads.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`data check`: faults, lengths, duplicates, leaks between splits, and characters and labels missing in train."""
+"""`data check`: bad rows, lengths, duplicates, leaks between splits, and characters and labels missing in train."""
 
 from array import array
 from collections import Counter
@@ -9,16 +9,15 @@ from typing import Literal
 
 import numpy as np
 
-from saccade.data.check_labels import (
+from saccade.data.check_series import SeriesReport, SeriesStatistics, series_lines
+from saccade.data.findings import (
     Finding,
     FindingCounter,
     LabelCounter,
     LabelCounts,
     Lengths,
-    SeriesReport,
-    SeriesStatistics,
+    bad_row_counter,
     digest,
-    fault_counter,
     find_duplicates,
     find_overlap,
     finding_lines,
@@ -26,11 +25,10 @@ from saccade.data.check_labels import (
     label_lines,
     lengths_line,
     lengths_of,
-    series_lines,
 )
-from saccade.data.sources.rows import Fault, Frames, Pair, Source, Tagged
+from saccade.data.sources.rows import BadRow, Pair, Series, Source, Tagged
 from saccade.data.sources.series import shared_groups
-from saccade.errors import DataError
+from saccade.errors import DataError, plural
 
 __all__ = ["Finding", "LabelCounts", "Lengths", "Report", "SeriesReport", "SplitReport", "check"]
 
@@ -47,7 +45,7 @@ class SplitReport:
     `labels` counts them, and their characters and length ratios are not checked."""
 
     pairs: int
-    faults: Finding
+    bad_rows: Finding
     words: dict[str, Lengths]
     characters: dict[str, Lengths]
     empty: Finding
@@ -70,7 +68,7 @@ class Report:
     @property
     def bad(self) -> bool:
         """Whether any row is unusable, or a group is in several splits."""
-        return bool(self.leaks) or any(split.faults.count for split in self.splits.values())
+        return bool(self.leaks) or any(split.bad_rows.count for split in self.splits.values())
 
     def plain(self) -> dict[str, object]:
         """The report as JSON-serializable values."""
@@ -92,7 +90,8 @@ def _plain(split: SplitReport | SeriesReport) -> dict[str, object]:
 
 def check(splits: dict[str, Source], *, longest: int = 256, labels: bool = False) -> Report:
     """Read every split once, and compare the others with the split "train". Rows with more than `longest` words or
-    frames are reported. `labels`: the targets of pairs are labels, not text."""
+    frames are reported: `longest` is `data.longest`, a limit in tokens, and a text has at least as many tokens as
+    words. `labels`: the targets of pairs are labels, not text."""
     statistics = {name: _read(source, longest, labels) for name, source in splits.items()}
     train = statistics.get("train")
     groups = {name: split.groups for name, split in statistics.items() if isinstance(split, SeriesStatistics)}
@@ -106,7 +105,7 @@ class _TextStatistics:
     def __init__(self, longest: int, labels: bool):
         self.longest = longest
         self.labels = LabelCounter() if labels else None
-        self.faults = fault_counter()
+        self.bad_rows = bad_row_counter()
         self.empty = FindingCounter()
         self.too_long = FindingCounter()
         self.words = {side: array("I") for side in SIDES}
@@ -155,12 +154,12 @@ def _text(side: str | tuple[str, ...]) -> str:
 
 def _read(source: Source, longest: int, labels: bool = False) -> _TextStatistics | SeriesStatistics:
     statistics: _TextStatistics | SeriesStatistics | None = None
-    faults = fault_counter()
+    bad_rows = bad_row_counter()
     try:
         for row in source.rows():
-            if isinstance(row, Fault):
-                faults.add(str(row), row.rows)
-            elif isinstance(row, Frames):
+            if isinstance(row, BadRow):
+                bad_rows.add(str(row), row.rows)
+            elif isinstance(row, Series):
                 if not isinstance(statistics, SeriesStatistics):
                     statistics = SeriesStatistics(longest)
                 statistics.add(row)
@@ -169,16 +168,16 @@ def _read(source: Source, longest: int, labels: bool = False) -> _TextStatistics
                     statistics = _TextStatistics(longest, labels or isinstance(row, Tagged))
                 statistics.add(row)
     except DataError as error:
-        faults.add(str(error))  # a missing or damaged file is a finding, so that the other splits are still checked
+        bad_rows.add(str(error))  # a missing or damaged file counts as a bad row, so that the other splits are checked
     statistics = statistics or _TextStatistics(longest, labels)
-    statistics.faults = faults
+    statistics.bad_rows = bad_rows
     return statistics
 
 
 def _report(
     split: _TextStatistics | SeriesStatistics, train: _TextStatistics | SeriesStatistics | None
 ) -> SplitReport | SeriesReport:
-    """Compare a split with train, if that has the same type of rows."""
+    """The report of a split, compared with train if both have the same type of rows."""
     if isinstance(split, SeriesStatistics):
         return split.summary(train if isinstance(train, SeriesStatistics) else None)
     return _text_report(split, train if isinstance(train, _TextStatistics) else None)
@@ -187,7 +186,7 @@ def _report(
 def _text_report(split: _TextStatistics, train: _TextStatistics | None) -> SplitReport:
     return SplitReport(
         pairs=len(split.pair_hashes),
-        faults=split.faults.finding(),
+        bad_rows=split.bad_rows.finding(),
         words={side: lengths_of(split.words[side]) for side in SIDES},
         characters={side: lengths_of(split.characters[side]) for side in SIDES},
         empty=split.empty.finding(),
@@ -202,7 +201,8 @@ def _text_report(split: _TextStatistics, train: _TextStatistics | None) -> Split
 
 
 def _odd_ratios(split: _TextStatistics) -> Finding:
-    """Find pairs whose ratio of source to target length is more than _RATIO_FACTOR times above or below the median."""
+    """Find pairs whose ratio of source to target length is more than _RATIO_FACTOR times above or below the median.
+    Pairs with an empty side, or with fewer than _RATIO_MIN_CHARACTERS characters on both sides, are not checked."""
     source, target = (np.asarray(split.characters[side], dtype=float) for side in SIDES)
     rows = np.flatnonzero((np.maximum(source, target) >= _RATIO_MIN_CHARACTERS) & (np.minimum(source, target) > 0))
     if not len(rows):
@@ -241,7 +241,7 @@ def _lines(name: str, split: SplitReport | SeriesReport) -> Iterator[str]:
 
 def _split_lines(name: str, split: SplitReport) -> Iterator[str]:
     sides = ("source",) if split.labels else SIDES
-    yield f"{name}: {split.pairs:,} {'rows' if split.labels else 'pairs'}, {split.faults.count:,} faults"
+    yield f"{name}: {plural(split.pairs, 'row' if split.labels else 'pair')}, {plural(split.bad_rows.count, 'bad row')}"
     for unit, lengths in (("words", split.words), ("characters", split.characters)):
         for side in sides:
             yield lengths_line(f"{side} {unit}", lengths[side])
@@ -250,7 +250,7 @@ def _split_lines(name: str, split: SplitReport) -> Iterator[str]:
     if split.labels:
         yield from label_lines(split.labels)
     findings = {
-        "faults": split.faults,
+        "bad rows": split.bad_rows,
         "empty": split.empty,
         "too long": split.too_long,
         "with an unusual length ratio": split.odd_ratio,

@@ -37,7 +37,7 @@ class LabelCodec:
     def learn(cls, names: Iterable[str]) -> "LabelCodec":
         labels = sorted({*names} - {""})
         if not labels:
-            raise DataError("data.train: no row has a label; there is nothing to learn")
+            raise DataError("data.train: no row has a label; label some rows, and check the options of the source")
         return cls(labels)
 
     def __contains__(self, name: str) -> bool:
@@ -73,8 +73,8 @@ class LabelCodec:
 def unknown_label(label: str, labels: LabelCodec) -> str:
     """The error message for a label that does not occur in the training data."""
     return (
-        f"the label '{label}' does not occur in the training data (known: {labels}); correct it, or set "
-        "`data.skip_bad = true` to leave such rows out"
+        f"the label '{label}' does not occur in the training data (known: {labels}); correct it, or leave the row out "
+        "(for data of the recipe, with `data.skip_bad = true`)"
     )
 
 
@@ -90,7 +90,7 @@ class Scaling:
     def learn(cls, series: Sequence[np.ndarray]) -> "Scaling":
         nonempty = [frames for frames in series if len(frames)]
         if not nonempty:
-            raise DataError("data.train: every series is empty; there is nothing to learn")
+            raise DataError("data.train: every series is empty; give series with frames")
         count = sum(map(len, nonempty))
         mean = np.sum([frames.sum(0, dtype=np.float64) for frames in nonempty], 0) / count
         variance = np.sum([np.square(frames - mean).sum(0) for frames in nonempty], 0) / count

@@ -10,14 +10,14 @@ from saccade.errors import DataError
 
 Links = frozenset[tuple[int, int]]  # (source word, target word), counted from 0; words are separated by white space
 
-_BASE_OPTIONS = "--base (of `saccade align score`: --gold-base and --system-base)"
+_BASE_OPTIONS = "--base (in `saccade align score`: --gold-base or --system-base)"
 _LINK = re.compile(r"([0-9]{1,6})([-p?])([0-9]{1,6})")
 _MIN_LINES_FOR_BASE = 20  # so many aligned lines without a 0 are not a coincidence: words count from 1
 
 
 @dataclass(frozen=True, slots=True)
-class Gold:
-    """The gold links of a pair. `possible` includes the sure ones."""
+class GradedLinks:
+    """The links of a pair, sure or only possible. `possible` includes the sure ones."""
 
     sure: Links
     possible: Links
@@ -33,12 +33,12 @@ def pharaoh(links: Iterable[tuple[int, int]]) -> str:
     return " ".join(f"{source}-{target}" for source, target in sorted(links))
 
 
-def pharaoh_gold(gold: Gold) -> str:
-    """Gold links as one line, with `1p2` for those that are only possible."""
-    return " ".join(f"{s}{'-' if (s, t) in gold.sure else 'p'}{t}" for s, t in sorted(gold.possible))
+def pharaoh_graded(links: GradedLinks) -> str:
+    """The links as one line, with `1p2` for those that are only possible."""
+    return " ".join(f"{s}{'-' if (s, t) in links.sure else 'p'}{t}" for s, t in sorted(links.possible))
 
 
-def parse(line: str, location: str) -> Gold:
+def parse(line: str, location: str) -> GradedLinks:
     """Parse one line. DataError with `location` ("file:line") if a link is invalid."""
     sure, possible = set(), set()
     for word in line.split():
@@ -51,21 +51,21 @@ def parse(line: str, location: str) -> Gold:
         possible.add(link)
         if match[2] == "-":
             sure.add(link)
-    return Gold(frozenset(sure), frozenset(possible))
+    return GradedLinks(frozenset(sure), frozenset(possible))
 
 
-def parse_all(lines: Iterable[str], name: str, base: int | None = None) -> list[Gold]:
+def parse_all(lines: Iterable[str], name: str, base: int | None = None) -> list[GradedLinks]:
     """Parse the lines of a file, which counts words from `base` (None: detect it). The result counts from 0."""
     parsed = [parse(line, f"{name}:{number}") for number, line in enumerate(lines, 1)]
     base = _detect_base(parsed, name) if base is None else base
-    return [_from_zero(gold, base, f"{name}:{number}") for number, gold in enumerate(parsed, 1)] if base else parsed
+    return [_from_zero(links, base, f"{name}:{number}") for number, links in enumerate(parsed, 1)] if base else parsed
 
 
-def _detect_base(parsed: Sequence[Gold], name: str) -> int:
+def _detect_base(parsed: Sequence[GradedLinks], name: str) -> int:
     """0 if any link has a 0 or there are no links; 1 if many lines have links but none has a 0; else DataError."""
-    if any(0 in link for gold in parsed for link in gold.possible):
+    if any(0 in link for links in parsed for link in links.possible):
         return 0
-    aligned = sum(bool(gold.possible) for gold in parsed)
+    aligned = sum(bool(links.possible) for links in parsed)
     if not aligned:
         return 0
     if aligned < _MIN_LINES_FOR_BASE:
@@ -75,13 +75,13 @@ def _detect_base(parsed: Sequence[Gold], name: str) -> int:
     return 1
 
 
-def _from_zero(gold: Gold, base: int, location: str) -> Gold:
-    if any(0 in link for link in gold.possible):
+def _from_zero(links: GradedLinks, base: int, location: str) -> GradedLinks:
+    if any(0 in link for link in links.possible):
         raise DataError(
             f"{location}: has a 0, but the base, the index of the first word, is {base}; "
             f"set it to 0 or auto with {_BASE_OPTIONS}"
         )
-    return Gold(_shifted(gold.sure, base), _shifted(gold.possible, base))
+    return GradedLinks(_shifted(links.sure, base), _shifted(links.possible, base))
 
 
 def _shifted(links: Links, base: int) -> Links:

@@ -1,6 +1,7 @@
 """Tokenizers: raw text → ids → raw text. The first four ids are the same in every vocabulary.
 
-A kind is a class with options; its `learn(texts)` returns a Tokenizer, which is stored in the run as one file.
+A kind, such as `WordKind`, is a class with options; its `learn(texts)` returns a Tokenizer, which is stored in the run
+as one file.
 sentencepiece's default normalizer changes some text (double spaces, ligatures, decomposed accents);
 `normalizer = "identity"` leaves it unchanged.
 """
@@ -21,7 +22,7 @@ PAD, UNKNOWN, START, END = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 SENTENCEPIECE_THREADS = 4  # fixed, because the learned model depends on it
 MIN_TEXTS_FOR_THREADS = 32  # sentencepiece starts threads for a list; for fewer texts, that costs more than it saves
-MAX_TRAINING_TEXTS = 2_000_000  # more need memory but do not change what sentencepiece learns
+MAX_TRAINING_TEXTS = 2_000_000  # the first ones are used; more would need memory and hardly change what is learned
 
 
 class Tokenizer(Protocol):
@@ -56,7 +57,7 @@ class TokenizerKind(Protocol):
 # ── sentencepiece ─────────────────────────────────────────────────────────────────────────────────
 
 
-class SentencePiece:
+class SentencePieceTokenizer:
     """A learned sentencepiece model (Kudo & Richardson 2018)."""
 
     def __init__(self, proto: bytes):
@@ -99,7 +100,7 @@ class SentencePiece:
         return self._proto
 
 
-class SentencePieces:
+class SentencePieceKind:
     """Subwords learned by sentencepiece: `bpe` (Sennrich, Haddow & Birch 2016) or `unigram` (Kudo 2018)."""
 
     def __init__(
@@ -140,13 +141,14 @@ class SentencePieces:
         except RuntimeError as error:
             reason = str(error).split("] ")[-1].strip() or "the text is too small"
             raise DataError(
-                f"data.tokenizer.size: sentencepiece cannot learn {self.size} pieces from this text: {reason}"
+                f"data.tokenizer.size: sentencepiece cannot learn {self.size} pieces from this text: {reason}; "
+                "lower data.tokenizer.size or give more text"
             ) from None
-        return SentencePiece(model.getvalue())
+        return SentencePieceTokenizer(model.getvalue())
 
     def read(self, data: bytes) -> Tokenizer:
         try:
-            return SentencePiece(data)
+            return SentencePieceTokenizer(data)
         except RuntimeError as error:
             raise RunError(f"the tokenizer is not a sentencepiece model: {error}") from None
 
@@ -154,12 +156,12 @@ class SentencePieces:
 # ── sentencepiece with a separate list of pieces (Marian) ─────────────────────────────────────────
 
 
-class PieceList:
+class PieceListTokenizer:
     """A sentencepiece model that segments text, and a separate list that assigns the ids, as in Marian: both languages
     may share one list although each has its own model. A language code such as >>de<< before the text is one piece."""
 
     def __init__(self, proto: bytes, pieces: Sequence[str]):
-        self._segmenter = SentencePiece(proto)
+        self._segmenter = SentencePieceTokenizer(proto)
         self._proto, self._names = proto, (*SPECIAL, *pieces)
         self._ids = {piece: i for i, piece in enumerate(self._names) if i >= len(SPECIAL)}
         self.size = len(self._names)
@@ -168,7 +170,7 @@ class PieceList:
         return [[self._ids.get(piece, UNKNOWN) for piece in self._segment(text)] for text in texts]
 
     def _segment(self, text: str) -> list[str]:
-        end = text.find("<<") + 2 if text.startswith(">>") else 1
+        end = text.find("<<") + 2 if text.startswith(">>") else 1  # 1: no code, or one that is not closed (−1 + 2)
         code = text[:end] if end > 1 else ""
         return [code, *self._segmenter.cut(text[end:])] if code else self._segmenter.cut(text)
 
@@ -195,15 +197,15 @@ class PieceList:
         return json.dumps({"pieces": self._names[len(SPECIAL) :], "sentencepiece": model}, ensure_ascii=False).encode()
 
 
-class PieceLists:
+class PieceListKind:
     """sentencepiece with a separate list of pieces, as in Marian models; learned like `sentencepiece`."""
 
     def __init__(self, *, size: Count = 8000):
         self.size = size
 
     def learn(self, texts: Iterable[str]) -> Tokenizer:
-        learned = SentencePieces(size=self.size).learn(texts)
-        return PieceList(learned.dump(), learned.vocabulary()[len(SPECIAL) :])
+        learned = SentencePieceKind(size=self.size).learn(texts)
+        return PieceListTokenizer(learned.dump(), learned.vocabulary()[len(SPECIAL) :])
 
     def read(self, data: bytes) -> Tokenizer:
         try:
@@ -213,7 +215,7 @@ class PieceLists:
                 raise TypeError("'pieces' must be a list of strings")
             if len({*pieces, *SPECIAL}) < len(pieces) + len(SPECIAL):
                 raise ValueError("a piece is listed twice")
-            return PieceList(proto, pieces)
+            return PieceListTokenizer(proto, pieces)
         except (ValueError, KeyError, TypeError, RuntimeError) as error:
             raise RunError(f"the tokenizer is damaged: {error}") from None
 
@@ -221,7 +223,7 @@ class PieceLists:
 # ── vocabularies of symbols ───────────────────────────────────────────────────────────────────────
 
 
-class Symbols:
+class SymbolTokenizer:
     """A tokenizer with a list of symbols. `split` cuts text into symbols; `separator` joins them again."""
 
     def __init__(self, symbols: Sequence[str], split: Callable[[str], list[str]], separator: str):
@@ -253,21 +255,21 @@ class Symbols:
 
 
 def _learn_symbols(
-    texts: Iterable[str], split: Callable[[str], list[str]], separator: str, min_count: int, max_size: int
-) -> Symbols:
+    texts: Iterable[str], split: Callable[[str], list[str]], separator: str, min_frequency: int, max_size: int
+) -> SymbolTokenizer:
     counts = Counter(symbol for text in texts for symbol in split(text))
-    frequent = sorted((s for s, count in counts.items() if count >= min_count), key=lambda s: (-counts[s], s))
-    return Symbols(frequent[:max_size], split, separator)
+    frequent = sorted((s for s, count in counts.items() if count >= min_frequency), key=lambda s: (-counts[s], s))
+    return SymbolTokenizer(frequent[:max_size], split, separator)
 
 
-def _read_symbols(data: bytes, split: Callable[[str], list[str]], separator: str) -> Symbols:
+def _read_symbols(data: bytes, split: Callable[[str], list[str]], separator: str) -> SymbolTokenizer:
     symbols = json.loads(data)
     if not isinstance(symbols, list) or not all(isinstance(s, str) for s in symbols):
         raise RunError("the tokenizer is damaged: expected a list of symbols")
-    return Symbols(symbols, split, separator)
+    return SymbolTokenizer(symbols, split, separator)
 
 
-class CharacterVocabulary:
+class CharacterKind:
     """One id for each Unicode character of the training text."""
 
     def __init__(self, *, size: Count = 10_000):
@@ -280,14 +282,14 @@ class CharacterVocabulary:
         return _read_symbols(data, list, "")
 
 
-class WordVocabulary:
-    """One id for each word, separated by white space, that occurs at least `least` times."""
+class WordKind:
+    """One id for each word, separated by white space, that occurs at least `min_frequency` times."""
 
-    def __init__(self, *, size: Count = 50_000, least: Count = 1):
-        self.size, self.least = size, least
+    def __init__(self, *, size: Count = 50_000, min_frequency: Count = 1):
+        self.size, self.min_frequency = size, min_frequency
 
     def learn(self, texts: Iterable[str]) -> Tokenizer:
-        return _learn_symbols(texts, str.split, " ", self.least, self.size)
+        return _learn_symbols(texts, str.split, " ", self.min_frequency, self.size)
 
     def read(self, data: bytes) -> Tokenizer:
         return _read_symbols(data, str.split, " ")
@@ -321,7 +323,7 @@ def _byte_text(byte: int) -> str:
     return chr(byte) if 0x20 <= byte < 0x7F else f"<{byte:02X}>"
 
 
-class ByteVocabulary:
+class ByteKind:
     """The bytes of UTF-8: there is nothing to learn."""
 
     def learn(self, texts: Iterable[str]) -> Tokenizer:
@@ -332,11 +334,11 @@ class ByteVocabulary:
 
 
 TOKENIZERS: dict[str, Callable[..., TokenizerKind]] = {
-    "sentencepiece": SentencePieces,
-    "piece_list": PieceLists,
-    "bytes": ByteVocabulary,
-    "characters": CharacterVocabulary,
-    "words": WordVocabulary,
+    "sentencepiece": SentencePieceKind,
+    "piece_list": PieceListKind,
+    "bytes": ByteKind,
+    "characters": CharacterKind,
+    "words": WordKind,
 }
 
 TokenizerSlot = Annotated[Callable[..., TokenizerKind], Slot(TOKENIZERS)]

@@ -1,1 +1,1 @@
-"""Decoding: search over start / step / select, and the one way to call a model."""
+"""Decoding: greedy search, sampling and beam search, and the engines that run them on a model."""

@@ -23,7 +23,7 @@ class DecodeConfig(Config):
     scores: bool = True
 
 
-def search_settings(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
+def changed_decode_config(base: DecodeConfig, changes: Mapping[str, Any]) -> DecodeConfig:
     """Decode settings with some values replaced. `changes` is nested as [decode] of a recipe."""
     decode = resolve(DecodeConfig, [python_layer(plain(base)), python_layer(changes)]).config
     try:

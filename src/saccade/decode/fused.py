@@ -22,7 +22,7 @@ from saccade.models.blocks import Standard
 from saccade.models.stacked import Stacked
 from saccade.models.stacks import PlainStack
 from saccade.models.submodules import submodule
-from saccade.notes import Part
+from saccade.notes import RecordingModule
 from saccade.parts.connections import PostNorm, PreNorm
 from saccade.parts.embeddings import TokenEmbedding
 from saccade.parts.fast_linear import linear
@@ -59,7 +59,7 @@ def _can_fuse(side: object, mixers: tuple[str, ...]) -> bool:
         return False
     if type(side.position) not in (Sinusoidal, Learned) or type(side.final_norm) not in (LayerNorm, nn.Identity):
         return False
-    has_listeners = any(part._listeners for part in side.modules() if isinstance(part, Part))
+    has_listeners = any(part._listeners for part in side.modules() if isinstance(part, RecordingModule))
     return not has_listeners and all(_can_fuse_block(block, mixers) for block in side.layers)
 
 
@@ -109,7 +109,7 @@ class _FusedEncoderLayer:
     """One block of an encoder."""
 
     def __init__(self, block: nn.Module):
-        self._attention = AttentionWeights.of(submodule(block, "self", MultiHead))
+        self._projections = AttentionProjections.of(submodule(block, "self", MultiHead))
         self._feed_forward = FusedFeedForward(submodule(block, "feed_forward", PlainFeedForward))
         self._residuals = [Residual(block.get_submodule(f"residual_{name}")) for name in ("self", "feed_forward")]
 
@@ -119,11 +119,11 @@ class _FusedEncoderLayer:
         return residual_feed_forward.after(x, self._feed_forward(residual_feed_forward.before(x)))
 
     def _attend(self, x: States, mask: Tensor | None) -> States:
-        weights = self._attention
-        qkv = linear(x, weights.qkv_weight, weights.qkv_bias).unflatten(2, (3, weights.heads, weights.width))
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()
+        projections = self._projections
+        qkv = linear(x, projections.qkv_weight, projections.qkv_bias)
+        query, key, value = qkv.unflatten(2, (3, projections.heads, projections.width)).permute(2, 0, 3, 1, 4).unbind()
         heads = F.scaled_dot_product_attention(query, key, value, mask, scale=1.0)
-        return linear(heads.transpose(1, 2).flatten(2), weights.out, weights.out_bias)
+        return linear(heads.transpose(1, 2).flatten(2), projections.out, projections.out_bias)
 
 
 # ── the decoder ───────────────────────────────────────────────────────────────────────────────────
@@ -131,11 +131,11 @@ class _FusedEncoderLayer:
 
 class FusedState(TypedDict):
     """The decoder state. `cache` holds the keys and values of all layers [B layers 2 H T K], where T grows by
-    CACHE_GROWTH; the first `at` positions are filled. `memory` has one entry per layer."""
+    CACHE_GROWTH; the first `at` positions are filled. `cross_attentions` has one entry per layer."""
 
     at: int
     cache: Tensor
-    memory: tuple[PerSentence, ...]
+    cross_attentions: tuple[PerSentence, ...]
 
 
 class FusedDecoder:
@@ -147,25 +147,27 @@ class FusedDecoder:
         self.final_norm, self.head = model.decoder.final_norm, model.head
         self.embed = FusedEmbedding(model.decoder)
         self.layers = [FusedDecoderLayer(block) for block in model.decoder.layers]
-        self._folding = MemoryFolding([layer.cross_attention for layer in self.layers])
+        self._folding = MemoryFolding([layer.cross_projections for layer in self.layers])
 
     def start(self, memory: Memory, rows: int) -> FusedState:
-        attention = self.layers[0].self_attention
-        shape = (rows, len(self.layers), 2, attention.heads, CACHE_GROWTH, attention.width)
-        layer_memories = self.prepare_memory(memory, self._folding)
+        projections = self.layers[0].self_projections
+        shape = (rows, len(self.layers), 2, projections.heads, CACHE_GROWTH, projections.width)
+        cross_attentions = self.prepare_cross_attentions(memory, self._folding)
         return {
             "at": 0,
             "cache": self.embed.table.new_empty(shape),
-            "memory": tuple(PerSentence(layer_memory) for layer_memory in layer_memories),
+            "cross_attentions": tuple(map(PerSentence, cross_attentions)),
         }
 
-    def prepare_memory(self, memory: Memory, folding: "MemoryFolding") -> "Sequence[FoldedMemory | BatchMemory]":
-        """What the cross-attention of each layer needs of the memory. A single sentence without padding is folded into
-        the weights if it is short enough for that to save work."""
+    def prepare_cross_attentions(
+        self, memory: Memory, folding: "MemoryFolding"
+    ) -> "Sequence[FoldedCrossAttention | BatchCrossAttention]":
+        """The cross-attention of each layer to this memory. A single sentence without padding is folded into the
+        weights if it is short enough for that to save work."""
         sentences, length, _ = memory.states.shape
         if not memory.places.padded and sentences == 1 and folding.is_worth_it(length):
             return folding.fold(memory.states[0])
-        return [layer.prepare_memory(memory) for layer in self.layers]
+        return [layer.prepare_cross_attention(memory) for layer in self.layers]
 
     def single(self, memory: Memory) -> SingleHypothesis:
         return SingleRow(self, memory)
@@ -175,9 +177,9 @@ class FusedDecoder:
         if at == cache.shape[4]:
             cache = F.pad(cache, (0, 0, 0, CACHE_GROWTH))
         x = self.embed(tokens, self.embed.encodings(at + 1)[at])
-        for layer, layer_cache, memory in zip(self.layers, cache.unbind(1), state["memory"], strict=True):
-            x = layer(x, layer_cache, at, memory.value)
-        new_state: FusedState = {"at": at + 1, "cache": cache, "memory": state["memory"]}
+        for layer, layer_cache, cross in zip(self.layers, cache.unbind(1), state["cross_attentions"], strict=True):
+            x = layer(x, layer_cache, at, cross.value)
+        new_state: FusedState = {"at": at + 1, "cache": cache, "cross_attentions": state["cross_attentions"]}
         return self.head.log_probs(self.final_norm(x)), new_state
 
 
@@ -201,8 +203,8 @@ class FusedEmbedding:
         return encodings
 
     def _compute_encodings(self, count: int) -> Float[Tensor, "T D"]:
-        """Up to twice `count` positions, as far as the position encoding goes; if `count` itself is beyond its maximum
-        length, it raises the error."""
+        """The encodings of 2 · `count` positions, or of the maximum length if that is less. If `count` exceeds the
+        maximum length, the position encoding raises its error."""
         longest = self._longest or 2 * count
         zeros = self.table.new_zeros(1, max(count, min(2 * count, longest)), self.table.shape[1])
         return self._position.embed(zeros, Places.of(zeros, None))[0]
@@ -213,45 +215,46 @@ class FusedDecoderLayer:
 
     def __init__(self, block: nn.Module):
         self._cross = submodule(block, "cross", MultiHead)
-        self.self_attention = AttentionWeights.of(submodule(block, "self", MultiHead))
-        self.cross_attention = AttentionWeights.of(self._cross)
+        self.self_projections = AttentionProjections.of(submodule(block, "self", MultiHead))
+        self.cross_projections = AttentionProjections.of(self._cross)
         self.feed_forward = FusedFeedForward(submodule(block, "feed_forward", PlainFeedForward))
         names = ("self", "cross", "feed_forward")
         self.residuals = [Residual(block.get_submodule(f"residual_{name}")) for name in names]
 
-    def prepare_memory(self, memory: Memory) -> "BatchMemory":
+    def prepare_cross_attention(self, memory: Memory) -> "BatchCrossAttention":
         state = self._cross.start(memory, 1)
         assert isinstance(state, PerSentence)
         keys: MemoryKeys = state.value
         mask = memory.places.keep[:, None, None] if memory.places.padded else None
-        return BatchMemory(keys.key, keys.value, mask, self.cross_attention)
+        return BatchCrossAttention(keys.key, keys.value, mask, self.cross_projections)
 
-    def __call__(self, x: Rows, cache: Tensor, at: int, memory: TensorFunction) -> Rows:
+    def __call__(self, x: Rows, cache: Tensor, at: int, cross_attention: TensorFunction) -> Rows:
         residual_self, residual_cross, residual_feed_forward = self.residuals
         x = residual_self.after(x, self._attend_to_cache(residual_self.before(x), cache, at))
-        x = residual_cross.after(x, memory(residual_cross.before(x)))
+        x = residual_cross.after(x, cross_attention(residual_cross.before(x)))
         return residual_feed_forward.after(x, self.feed_forward(residual_feed_forward.before(x)))
 
     def _attend_to_cache(self, x: Rows, cache: Float[Tensor, "B 2 H T K"], at: int) -> Rows:
-        weights = self.self_attention
-        qkv = linear(x, weights.qkv_weight, weights.qkv_bias).view(-1, 3, weights.heads, 1, weights.width)
+        projections = self.self_projections
+        qkv = linear(x, projections.qkv_weight, projections.qkv_bias)
+        qkv = qkv.view(-1, 3, projections.heads, 1, projections.width)
         cache[..., at : at + 1, :] = qkv[:, 1:]
         keys, values = cache[..., : at + 1, :].unbind(1)
         heads = F.scaled_dot_product_attention(qkv[:, 0], keys, values, scale=1.0)
-        return linear(heads.reshape(x.shape[0], -1), weights.out, weights.out_bias)
+        return linear(heads.reshape(x.shape[0], -1), projections.out, projections.out_bias)
 
 
-class AttentionWeights:
-    """The weights of an attention: the projections to queries, keys and values as one matrix, and the output
-    projection. The scale of the scores is folded into the query weights. This is not a dataclass, because `select`
-    would treat a dataclass as decoder state."""
+class AttentionProjections:
+    """The projection weights of an attention: those to queries, keys and values as one matrix, and the output
+    projection. `width` is the width K of a head. The scale of the scores is folded into the query weights. This is not
+    a dataclass, because `select` would treat a dataclass as decoder state."""
 
     def __init__(self, heads: int, width: int, qkv_weight: Tensor, qkv_bias: Tensor, out: Tensor, out_bias: Tensor):
         self.heads, self.width = heads, width
         self.qkv_weight, self.qkv_bias, self.out, self.out_bias = qkv_weight, qkv_bias, out, out_bias
 
     @classmethod
-    def of(cls, mixer: MultiHead) -> "AttentionWeights":
+    def of(cls, mixer: MultiHead) -> "AttentionProjections":
         width = mixer.query.out_features // mixer.heads
         scale = 1 / math.sqrt(width) if type(mixer.score) is ScaledDot else 1.0
         weight = torch.cat([mixer.query.weight * scale, mixer.key.weight, mixer.value.weight])
@@ -282,31 +285,31 @@ class FusedFeedForward:
 
 
 @dataclass(frozen=True)
-class BatchMemory:
-    """Cross-attention to the memory of a batch. All hypotheses of a sentence are queries to its one row.
-    Here S counts sentences and P source positions."""
+class BatchCrossAttention:
+    """Cross-attention to the memory of a batch. All hypotheses of a sentence are queries to its one row. n counts
+    sentences, S source positions."""
 
-    key: Float[Tensor, "S H P K"]
-    value: Float[Tensor, "S H P K"]
+    key: Float[Tensor, "n H S K"]
+    value: Float[Tensor, "n H S K"]
     mask: Tensor | None
-    weights: AttentionWeights
+    projections: AttentionProjections
 
     def __call__(self, x: Rows) -> Rows:
-        weights, sentences = self.weights, self.key.shape[0]
-        query = linear(x, *weights.query).view(sentences, -1, weights.heads, weights.width)
+        projections, sentences = self.projections, self.key.shape[0]
+        query = linear(x, *projections.query).view(sentences, -1, projections.heads, projections.width)
         heads = F.scaled_dot_product_attention(query.transpose(1, 2), self.key, self.value, self.mask, scale=1.0)
-        return linear(heads.transpose(1, 2).reshape(x.shape[0], -1), weights.out, weights.out_bias)
+        return linear(heads.transpose(1, 2).reshape(x.shape[0], -1), projections.out, projections.out_bias)
 
 
 @dataclass(frozen=True)
-class FoldedMemory:
-    """Cross-attention to the memory of a single sentence of P positions, folded into two matrices: softmax over the
+class FoldedCrossAttention:
+    """Cross-attention to the memory of a single sentence of S positions, folded into two matrices: softmax over the
     positions of (keys x + key_bias), times `values`, plus `bias`."""
 
     heads: int
-    keys: Float[Tensor, "HP D"]
-    key_bias: Float[Tensor, "HP"]
-    values: Float[Tensor, "D HP"]
+    keys: Float[Tensor, "HS D"]
+    key_bias: Float[Tensor, "HS"]
+    values: Float[Tensor, "D HS"]
     bias: Float[Tensor, "D"]
 
     def __call__(self, x: Rows) -> Rows:
@@ -319,29 +322,29 @@ class MemoryFolding:
     """Folds the memory of a single sentence into the cross-attention weights of all layers at once. All layers have the
     same shapes."""
 
-    def __init__(self, layers: Sequence[AttentionWeights]):
+    def __init__(self, layers: Sequence[AttentionProjections]):
         self._layers = layers
         by_head = (len(layers), layers[0].heads, layers[0].width, -1)
-        key_values = zip(*[weights.key_value for weights in layers], strict=True)
+        key_values = zip(*[projections.key_value for projections in layers], strict=True)
         self._key_value, self._key_value_bias = (torch.cat(tensors) for tensors in key_values)
-        queries = zip(*[weights.query for weights in layers], strict=True)
+        queries = zip(*[projections.query for projections in layers], strict=True)
         self._query, self._query_bias = (torch.stack(tensors).view(by_head) for tensors in queries)
-        self._out = torch.stack([weights.out.t() for weights in layers]).reshape(by_head)
+        self._out = torch.stack([projections.out.t() for projections in layers]).reshape(by_head)
 
     def is_worth_it(self, length: int) -> bool:
-        """Whether a memory of this length is short enough for folding to save work: the folded matrices have no more
-        than 2 D rows."""
+        """Whether a memory of this length is short enough for folding to save work: heads · length ≤ 2 · D. The two
+        folded matrices have heads · length × D entries each; they replace two D × D projections and the attention."""
         first = self._layers[0]
         return first.heads * length <= 2 * first.out.shape[0]
 
-    def fold(self, states: Float[Tensor, "P D"]) -> list[FoldedMemory]:
+    def fold(self, states: Float[Tensor, "S D"]) -> list[FoldedCrossAttention]:
         layers, heads, width, _ = self._query.shape
         key_value = linear(states, self._key_value, self._key_value_bias).view(-1, layers, 2, heads, width)
         key, value = key_value.permute(2, 1, 3, 0, 4)
         keys, key_biases = (key @ self._query).flatten(1, 2), (key @ self._query_bias).flatten(1)
         values = (value @ self._out).flatten(1, 2).mT
         folded = zip(keys, key_biases, values, self._layers, strict=True)
-        return [FoldedMemory(heads, k, k_bias, v, weights.out_bias) for k, k_bias, v, weights in folded]
+        return [FoldedCrossAttention(heads, k, k_bias, v, layer.out_bias) for k, k_bias, v, layer in folded]
 
 
 class Residual:

@@ -40,12 +40,13 @@ class Sample:
 
 
 class Beam:
-    """Keeps the `size` most likely hypotheses per sentence. A finished hypothesis keeps its slot in the beam, so a beam
-    of one is greedy search. Outputs are ranked by log p / length^`length_penalty` (the end symbol counts), and the
-    `best` first are returned.
+    """Keeps the `size` most likely hypotheses per sentence. Each finished hypothesis narrows the beam of its sentence
+    by one, so a beam of one is greedy search. Outputs are ranked by log p / length^`length_penalty` (the end symbol
+    counts), and the `best` first are returned.
 
-    The search stops early only when no open hypothesis can still enter the best: log-probabilities are never above 0,
-    so a hypothesis of log-probability s can reach at most s / L^penalty, where L is the greatest length allowed.
+    The search of a sentence stops as soon as no unfinished hypothesis can become one of the `best` outputs:
+    log-probabilities are never above 0, so an unfinished hypothesis with log-probability s can reach at most the score
+    s / L^penalty, where L is the length limit.
     """
 
     def __init__(self, *, size: Count = 5, length_penalty: NotNegative = 1.0, best: Count = 1):

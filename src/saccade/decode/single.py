@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.decode.fused import (
-    AttentionWeights,
-    BatchMemory,
-    FoldedMemory,
+    AttentionProjections,
+    BatchCrossAttention,
+    FoldedCrossAttention,
     FusedDecoder,
     FusedDecoderLayer,
     FusedFeedForward,
@@ -43,7 +43,7 @@ def can_decode_single(fused: FusedDecoder) -> bool:
     either only post-norm or only pre-norm connections. Pre-norm also needs a final norm, because the mean of x is
     never computed then."""
     weights = [
-        weight for layer in fused.layers for weight in (layer.self_attention.qkv_weight, layer.self_attention.out)
+        weight for layer in fused.layers for weight in (layer.self_projections.qkv_weight, layer.self_projections.out)
     ]
     weights += [weight for layer in fused.layers for weight in (layer.feed_forward.up, layer.feed_forward.down)]
     is_float32 = all(weight.dtype is torch.float32 and weight.is_cpu for weight in (fused.embed.table, *weights))
@@ -69,7 +69,7 @@ class SingleDecoder:
 
     @cached_property
     def folding(self) -> MemoryFolding:
-        return MemoryFolding([layer.cross_attention for layer in self.layers])
+        return MemoryFolding([layer.cross_projections for layer in self.layers])
 
     @cached_property
     def final_norm(self) -> VectorFunction:
@@ -100,10 +100,10 @@ class _NumpyHypothesis:
         self._table, self._keeps_mean = _array(self._embed.table), not decoder.is_pre_norm
         dim = self._table.shape[1]
         self._mean_weights = np.full(dim, 1 / dim, np.float32)  # x · _mean_weights is the mean of x
-        memories = decoder.fused.prepare_memory(memory, decoder.folding)
-        self._cross = [layer.attend_to(prepared) for layer, prepared in zip(self._layers, memories, strict=True)]
-        attention = decoder.fused.layers[0].self_attention
-        shape = (len(self._layers), 2, attention.heads, INITIAL_CACHE_LENGTH, attention.width)
+        cross_attentions = decoder.fused.prepare_cross_attentions(memory, decoder.folding)
+        self._cross = [layer.with_numpy(cross) for layer, cross in zip(self._layers, cross_attentions, strict=True)]
+        projections = decoder.fused.layers[0].self_projections
+        shape = (len(self._layers), 2, projections.heads, INITIAL_CACHE_LENGTH, projections.width)
         self._cache = np.empty(shape, np.float32)
         self._encodings = self._embed.encodings(1).numpy()
         self._at = 0
@@ -138,14 +138,15 @@ class _Layer:
         residual_self, residual_cross, residual_feed_forward = (
             _FoldedPreNorm(residual) if residual.is_pre_norm else _PostNorm(residual) for residual in layer.residuals
         )
-        attention = layer.self_attention
-        self._heads, self._width = attention.heads, attention.width
-        self._qkv = residual_self.product(*residual_self.fold(attention.qkv_weight, attention.qkv_bias))
-        self._out = _product(*residual_self.center(attention.out, attention.out_bias))
+        projections = layer.self_projections
+        self._heads, self._width = projections.heads, projections.width
+        self._qkv = residual_self.product(*residual_self.fold(projections.qkv_weight, projections.qkv_bias))
+        self._out = _product(*residual_self.center(projections.out, projections.out_bias))
         self._feed_forward = _feed_forward(layer.feed_forward, residual_feed_forward)
         self._adds = residual_self.add, residual_cross.add, residual_feed_forward.add
-        self.cross_attention = residual_cross.fold_attention(layer.cross_attention)
-        self._product_of_cross = residual_cross.product
+        self.cross_projections = residual_cross.fold_projections(layer.cross_projections)
+        # W x + b on the (normalized) input of the cross-attention
+        self._cross_input_product = residual_cross.product
 
     def __call__(self, x: Vector, cache: np.ndarray, at: int, cross: VectorFunction) -> Vector:
         add_self, add_cross, add_feed_forward = self._adds
@@ -160,15 +161,15 @@ class _Layer:
         keys, values = cache[:, :, : at + 1]
         return self._out(_attend(qkv[0], keys, values))
 
-    def attend_to(self, memory: FoldedMemory | BatchMemory) -> VectorFunction:
+    def with_numpy(self, cross: FoldedCrossAttention | BatchCrossAttention) -> VectorFunction:
         """The cross-attention to the memory of one sentence, as a function of x."""
-        if isinstance(memory, FoldedMemory):
-            heads, keys = memory.heads, self._product_of_cross(memory.keys, memory.key_bias)
-            values = _product(memory.values, memory.bias)
+        if isinstance(cross, FoldedCrossAttention):
+            heads, keys = cross.heads, self._cross_input_product(cross.keys, cross.key_bias)
+            values = _product(cross.values, cross.bias)
             return lambda x: values(_softmax(keys(x).reshape(heads, -1)).ravel())
-        weights, key, value = self.cross_attention, memory.key.numpy()[0], memory.value.numpy()[0]
-        query, out = self._product_of_cross(*weights.query), _product(weights.out, weights.out_bias)
-        return lambda x: out(_attend(query(x).reshape(weights.heads, weights.width), key, value))
+        projections, key, value = self.cross_projections, cross.key.numpy()[0], cross.value.numpy()[0]
+        query, out = self._cross_input_product(*projections.query), _product(projections.out, projections.out_bias)
+        return lambda x: out(_attend(query(x).reshape(projections.heads, projections.width), key, value))
 
 
 class _FoldedPreNorm:
@@ -188,13 +189,13 @@ class _FoldedPreNorm:
         """The last weights of f, so that its output has mean 0."""
         return weight - weight.mean(0), bias - bias.mean()
 
-    def fold_attention(self, weights: AttentionWeights) -> AttentionWeights:
+    def fold_projections(self, projections: AttentionProjections) -> AttentionProjections:
         """The query projection folded and the output projection centered; keys and values come from the memory."""
         qkv_weight, qkv_bias = (
-            torch.cat(pair) for pair in zip(self.fold(*weights.query), weights.key_value, strict=True)
+            torch.cat(pair) for pair in zip(self.fold(*projections.query), projections.key_value, strict=True)
         )
-        out, out_bias = self.center(weights.out, weights.out_bias)
-        return AttentionWeights(weights.heads, weights.width, qkv_weight, qkv_bias, out, out_bias)
+        out, out_bias = self.center(projections.out, projections.out_bias)
+        return AttentionProjections(projections.heads, projections.width, qkv_weight, qkv_bias, out, out_bias)
 
     def product(self, weight: Tensor, bias: Tensor) -> VectorFunction:
         """x → W x / deviation(x) + b."""
@@ -223,8 +224,8 @@ class _PostNorm:
 
     center = fold
 
-    def fold_attention(self, weights: AttentionWeights) -> AttentionWeights:
-        return weights
+    def fold_projections(self, projections: AttentionProjections) -> AttentionProjections:
+        return projections
 
     def product(self, weight: Tensor, bias: Tensor) -> VectorFunction:
         return _product(weight, bias)
@@ -248,8 +249,8 @@ def _divide_by_deviation(eps: float) -> VectorFunction:
 
 
 def _fold_norm(norm: LayerNorm, weight: Tensor, bias: Tensor) -> WeightAndBias:
-    """W (gain · x + c) + b = (W gain) x + (W c + b). For an x without its mean, the mean of each row of W gain has no
-    effect, so it is removed."""
+    """W (gain · x + c) + b = (W gain) x + (W c + b), where c is the bias of the norm. For an x without its mean, the
+    mean of each row of W gain has no effect, so it is removed."""
     folded = weight.detach() * norm.weight.detach()
     return folded - folded.mean(1, keepdim=True), bias.detach() + weight.detach() @ norm.bias.detach()
 

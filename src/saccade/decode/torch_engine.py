@@ -15,7 +15,7 @@ from saccade.decode.loops import SingleHypothesis, SingleRow, StepModel
 from saccade.decode.search_engine import DecodableModel, SearchEngine
 from saccade.decode.single import SingleDecoder, can_decode_single
 from saccade.models.assemble import Model
-from saccade.notes import Part
+from saccade.notes import RecordingModule
 from saccade.places import DecoderState, Memory
 from saccade.shapes import Float, Int
 
@@ -35,7 +35,8 @@ class TorchSessions:
 
     @contextmanager
     def session(self) -> Iterator[DecodableModel]:
-        """Without dropout; a model that was in training mode is put back into it afterwards."""
+        """The fused model, in evaluation mode (no dropout). Afterwards a model that was in training mode is in training
+        mode again."""
         was_training = self.model.training
         if was_training:
             self.model.eval()
@@ -49,20 +50,21 @@ class TorchSessions:
 
 
 class FusedModel:
-    """A model with its encoder and decoder fused where they can be (see `fused` and `single`). It is valid as long as
-    the parts, weights and listeners of the model stay the same, because some weights are copied: `is_current` tells.
-    torch counts in-place changes of a weight, except changes through `.data` and by fused optimizers other than
-    Saccade's."""
+    """A model with its encoder and decoder fused where they can be (see `fused` and `single`). Some weights are copied,
+    so it is valid only while the parts, weights and listeners of the model stay the same. `is_current` checks this. It
+    finds in-place changes of a weight by torch's version counters, which miss changes through `.data` and by fused
+    optimizers other than Saccade's (see `optim.optimizers`)."""
 
     @torch.inference_mode()
     def __init__(self, model: Model):
         assert model.decoder is not None
         self.longest = model.decoder.longest
-        self._parts = [part for part in model.modules() if isinstance(part, Part)]
+        self._parts = [part for part in model.modules() if isinstance(part, RecordingModule)]
         modules = [*model.modules()]
         self._entries = [(table, name) for m in modules for table in (m._modules, m._parameters) for name in table]
         self._weights = [weight for m in modules for weight in m._parameters.values() if weight is not None]
-        self._counted = [weight for weight in self._weights if not weight.is_inference()]
+        # inference tensors have no version counter
+        self._with_version = [weight for weight in self._weights if not weight.is_inference()]
         self._objects_at_start, self._versions_at_start = self._objects(), self._versions()
         self._encode = FusedEncoder(model) if can_fuse_encoder(model) else model.encoder.encode
         decoder = _step_model(model)
@@ -82,7 +84,7 @@ class FusedModel:
 
     def _versions(self) -> list[int]:
         """Version counters and addresses: they change when the values of a weight change."""
-        return [*[weight._version for weight in self._counted], *[weight.data_ptr() for weight in self._weights]]
+        return [*[weight._version for weight in self._with_version], *[weight.data_ptr() for weight in self._weights]]
 
 
 def _step_model(model: Model) -> StepModel:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import torch
 
-MAX_DECODE_WORKERS = 4  # they share one interpreter, which dispatches one operation at a time
+MAX_DECODE_WORKERS = 4  # they share the GIL, so only one of them dispatches an operation at a time
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

@@ -18,7 +18,8 @@ def card(run: ExportableRun, name: str) -> str:
     split, scores = stored_scores(run)
     parameters = sum(parameter.numel() for parameter in run.model.parameters())
     rows = [f"| {score.name} | {score.value:.2f} | {_interval(score)} | {score.signature} |" for score in scores]
-    table = ["| score | value | 95 % | signature |", "|---|---|---|---|", *rows] if rows else ["No scores are stored."]
+    header = ["| score | value | 95 % confidence interval | signature |", "|---|---|---|---|"]
+    table = [*header, *rows] if rows else ["No scores are stored."]
     return "\n".join(
         [
             "---",

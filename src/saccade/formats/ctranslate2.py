@@ -32,7 +32,7 @@ from saccade.recipe import Recipe
 from saccade.runs.files import FileWriter
 
 CTRANSLATE2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
-CTRANSLATE2_POSITIONS = 2048  # rows of the sinusoid table; the engine leaves longer inputs to torch
+CTRANSLATE2_POSITIONS = 2048  # rows of the sinusoid table; sentences whose source or output may be longer go to torch
 
 
 def why_not(recipe: Recipe) -> str | None:
@@ -68,7 +68,7 @@ def _copier(source: Path) -> FileWriter:
 
 
 def open(folder: Path, build_fallback: EngineBuilder | None = None) -> CTranslate2Engine:  # noqa: A001 - all formats have `open`
-    """The engine that runs an exported folder; inputs that are too long for it go to the fallback engine."""
+    """The engine that runs an exported folder. Inputs that may exceed its position tables go to the fallback engine."""
     return CTranslate2Engine(folder, read_exported(folder), build_fallback)
 
 

@@ -1,10 +1,10 @@
 """The CTranslate2 engine: the same tokens as torch, several times as fast, and ready within half a second.
 
-Batches of sentences of similar length go to as many workers as there are cores, each with one thread, because a step of
-a search is too small to be shared. Greedy outputs are those of the torch engine. Beam search is CTranslate2's own: it
-replaces a finished hypothesis in the beam and stops when it has as many outputs as the beam is wide, whereas Saccade's
-stops when no open hypothesis can become better. So its best output sometimes differs (for 19 of 1,000 sentences of
-Multi30k with a beam of 5).
+Batches of sentences of similar length go to as many workers as there are cores, each with one thread, because a decoder
+step is too small to be split among threads. Greedy outputs are those of the torch engine. Beam search is CTranslate2's
+own: it replaces a finished hypothesis in the beam and stops when it has as many outputs as the beam is wide, whereas
+Saccade's stops when no open hypothesis can become better. So its best output sometimes differs (for 19 of 1,000
+sentences of Multi30k with a beam of 5).
 """
 
 import math
@@ -37,7 +37,7 @@ MIN_BATCH_SENTENCES = 16  # smaller batches are only made if there are too few s
 FORBIDDEN_TOKENS = [[SPECIAL[PAD]], [SPECIAL[START]]]  # no output contains them
 
 
-def batch_sentences(remaining: int, total: int, workers: int) -> int:
+def next_batch_size(remaining: int, total: int, workers: int) -> int:
     """The size of the next batch: half of each worker's share of the remaining sentences. Batches shrink towards the
     end, so that no worker is busy with the last batch for long while the others are done."""
     return max(min(MIN_BATCH_SENTENCES, math.ceil(total / workers)), math.ceil(remaining / (2 * workers)))
@@ -53,8 +53,8 @@ def why_not_search(search: Search, has_prefixes: bool) -> str | None:
 
 
 class CTranslate2Engine:
-    """Runs a folder written by `saccade.formats.ctranslate2`. `build_fallback` builds the engine for inputs that are
-    longer than the model's position table."""
+    """Runs a folder written by `saccade.formats.ctranslate2`. `build_fallback` builds the engine for inputs that do not
+    fit the model's position tables, or whose output may not fit."""
 
     def __init__(self, folder: Path, exported: ExportedModel, build_fallback: EngineBuilder | None = None):
         self.config, self._build_fallback = exported.config, build_fallback
@@ -97,7 +97,7 @@ class CTranslate2Engine:
 
     def _fits(self, job: "_Job", row: int) -> bool:
         """Whether source and output of a row fit the model's position tables."""
-        source_limit, target_limit = self.config.source_places, self.config.target_places
+        source_limit, target_limit = self.config.max_source_length, self.config.max_target_length
         source_fits = not source_limit or len(job.encoded[row]) < source_limit
         return source_fits and (not target_limit or job.limits[row] <= target_limit)
 
@@ -111,8 +111,9 @@ class CTranslate2Engine:
     ) -> Iterator[tuple[int, list[Output]]]:
         if self._build_fallback is None:
             raise DataError(
-                f"sentence {rows[0] + 1}: is too long for this exported model, which has "
-                f"{self.config.source_places:,} source positions; translate it from the run with --engine torch"
+                f"sentence {rows[0] + 1}: it or its longest possible output exceeds the "
+                f"{self.config.max_source_length:,} source and {self.config.max_target_length:,} target positions of "
+                "this exported model; translate it from the run with --engine torch"
             )
         forced = [prefixes[row] for row in rows] if prefixes else None
         for number, outputs in self._build_fallback().generate(
@@ -167,7 +168,7 @@ class _Job:
         it. Greedy search (0) can stop anywhere, because later tokens do not change earlier ones."""
         if self._search.width == 1:
             return 0
-        positions = self._engine.config.target_places
+        positions = self._engine.config.max_target_length
         rounded = max(32, 1 << (self.limits[row] - 1).bit_length())
         return min(rounded, positions) if positions else rounded
 
@@ -181,8 +182,8 @@ class _Job:
         for finished, row in enumerate(rows):
             if not batches or len(batches[-1]) >= size or self._beam_limit(row) != self._beam_limit(batches[-1][0]):
                 batches.append([])
-                share = batch_sentences(len(rows) - finished, len(rows), self._engine.cores)
-                size = min(share, self._decode.batch_tokens // self._search.width // len(self.encoded[row]))
+                size = next_batch_size(len(rows) - finished, len(rows), self._engine.cores)
+                size = min(size, self._decode.batch_tokens // self._search.width // len(self.encoded[row]))
             batches[-1].append(row)
         return batches
 

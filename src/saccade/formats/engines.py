@@ -1,4 +1,4 @@
-"""The choice of an engine. `auto` takes the fastest one that is installed and can run the model."""
+"""The choice of an engine. `auto` takes CTranslate2 if it is installed and can run the model, otherwise torch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ FASTER_THAN_TORCH = ("ctranslate2",)  # the engines that `auto` tries first
 class EngineRequest:
     """The run that an engine is needed for, and how it will be used.
 
-    `load` loads the run with torch, and is only called if no exported model can be used without it. `decode_settings`
-    maps the run's decode settings to those of this request. `has_prefixes`: outputs must begin with given texts.
-    `report` receives progress messages.
+    `load` loads the run with torch. It is not called if the engine is CTranslate2 and the run has an up-to-date export.
+    `decode_settings` maps the run's decode settings to those of this request. `has_prefixes`: outputs must begin with
+    given texts. `report` receives progress messages.
     """
 
     run: Path
@@ -53,7 +53,8 @@ class ChosenEngine:
 
 
 def choose(name: str, request: EngineRequest) -> ChosenEngine:
-    """The engine of this name. For `auto`, the fastest one that can serve the request; its name is reported."""
+    """The engine of this name. For `auto`, the first of `FASTER_THAN_TORCH` that can serve the request, otherwise
+    torch; its name is reported."""
     if name == "torch":
         return _torch(request)
     if name != "auto":
@@ -78,7 +79,7 @@ def _torch(request: EngineRequest) -> ChosenEngine:
 
 def _exported(name: str, request: EngineRequest) -> ChosenEngine:
     """An engine that runs an exported model; the model is exported if there is no current export."""
-    require(FORMATS[name].runs, FORMATS[name].extra)
+    require(FORMATS[name].run_packages, FORMATS[name].extra)
     folder = request.run / EXPORTS / folder_name(name, request.quantization)
     engine, decode = OPENERS[name](folder, request)
     return ChosenEngine(folder.name, engine, decode)

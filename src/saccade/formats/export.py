@@ -14,19 +14,20 @@ from saccade.formats.exported import ExportableRun, export_lock
 
 @dataclass(frozen=True)
 class Format:
-    """`module` (of this package) has `why_not(recipe)` and `write(run, folder)`. `runs` and `writes` are the packages
-    needed to run and to write an export; `extra` installs them."""
+    """An export format. `module` is the module of this package that writes it, with `why_not(recipe)` and
+    `write(run, folder)`. `write_packages` are needed to write an export and `run_packages` to run it; `extra` installs
+    both."""
 
     module: str
-    runs: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
+    write_packages: tuple[str, ...] = ()
+    run_packages: tuple[str, ...] = ()
     extra: str = ""
 
 
 FORMATS = {
     "hf": Format("marian"),
-    "ctranslate2": Format("ctranslate2", runs=("ctranslate2",), writes=("ctranslate2",), extra="fast"),
-    "onnx": Format("onnx", runs=("onnxruntime",), writes=("onnx", "onnxruntime", "onnxscript"), extra="onnx"),
+    "ctranslate2": Format("ctranslate2", ("ctranslate2",), ("ctranslate2",), extra="fast"),
+    "onnx": Format("onnx", ("onnx", "onnxruntime", "onnxscript"), ("onnxruntime",), extra="onnx"),
 }
 
 
@@ -43,7 +44,7 @@ def require(packages: tuple[str, ...], extra: str) -> None:
 
 def writer_of(kind: str, run: ExportableRun) -> ModuleType:
     """The module that writes the run's model in this format; `Unsupported` with the reason if it cannot."""
-    require(FORMATS[kind].writes, FORMATS[kind].extra)
+    require(FORMATS[kind].write_packages, FORMATS[kind].extra)
     module = importlib.import_module(f"saccade.formats.{FORMATS[kind].module}")
     reason = module.why_not(run.recipe)
     if reason:

@@ -1,5 +1,6 @@
 """The files of an exported folder other than the model: the tokenizers, the decode settings, and checksums of the run
-files it was exported from. With them an engine needs neither the run nor torch, and never uses an outdated export."""
+files it was exported from. With them the CTranslate2 engine needs neither the run nor torch (the ONNX engine searches
+with torch), and no engine uses an outdated export."""
 
 import fcntl
 import os
@@ -42,14 +43,14 @@ class ExportableRun(Protocol):
 
 
 class ExportConfig(Config):
-    """How text becomes token ids, and the search settings. `source_places` and `target_places` are the maximum sequence
-    lengths of the exported model, and `longest` that of the run's decoder; 0 means no limit."""
+    """How text becomes token ids, and the search settings. `max_source_length` and `max_target_length` are the maximum
+    sequence lengths of the exported model, and `longest` that of the run's decoder; 0 means no limit."""
 
     tokenizer: TokenizerSlot
     joint: bool
     decode: DecodeConfig
-    source_places: Natural = 0
-    target_places: Natural = 0
+    max_source_length: Natural = 0
+    max_target_length: Natural = 0
     longest: Natural = 0
 
 
@@ -71,8 +72,8 @@ def write_exported(
         "tokenizer": plain(run.recipe.data.tokenizer),
         "joint": run.recipe.data.joint,
         "decode": plain(run.recipe.decode),
-        "source_places": max_lengths[0],
-        "target_places": max_lengths[1],
+        "max_source_length": max_lengths[0],
+        "max_target_length": max_lengths[1],
         "longest": decoder.longest or 0 if decoder else 0,
     }
     contents = {EXPORT_CONFIG_FILE: to_json(config), **run.task.files(run.codecs)}
@@ -98,7 +99,8 @@ def manifest_facts(run: ExportableRun, kind: str) -> dict[str, Any]:
         "format": FORMAT,
         "saccade": saccade.__version__,
         "kind": kind,
-        **exported_from(run.folder.path, run.checkpoint),
+        "checkpoint": run.checkpoint.name,
+        "exported_from": exported_from(run.folder.path, run.checkpoint),
     }
 
 
@@ -126,20 +128,20 @@ def read_exported(folder: Path) -> ExportedModel:
 # ── what a folder was exported from ──
 
 
-def exported_from(run: Path, checkpoint: Path) -> dict[str, Any]:
+def exported_from(run: Path, checkpoint: Path) -> dict[str, str]:
     """The checksums of all run files that an exported folder depends on."""
     manifest = read_json(checkpoint / "manifest.json")
     try:
         weights = str(manifest["files"][WEIGHTS]["sha256"])
     except (KeyError, TypeError):
-        raise RunError(f"{checkpoint / 'manifest.json'}: is damaged: it does not list {WEIGHTS}") from None
+        raise RunError(
+            f"{checkpoint / 'manifest.json'}: is damaged: it does not list {WEIGHTS}; use another checkpoint with "
+            "--checkpoint, or train again"
+        ) from None
     return {
-        "checkpoint": checkpoint.name,
-        "made_of": {
-            "weights": weights,
-            "config": sha256(run / "config.toml"),
-            "tokenizer": sha256(run / "tokenizer" / "manifest.json"),
-        },
+        "weights": weights,
+        "config": sha256(run / "config.toml"),
+        "codecs": sha256(run / "codecs" / "manifest.json"),
     }
 
 
@@ -151,7 +153,7 @@ def is_up_to_date(folder: Path, run: Path, checkpoint: Path) -> bool:
         return False
     if not isinstance(manifest, dict):
         return False
-    return manifest.get("made_of") == expected["made_of"] and manifest.get("saccade") == saccade.__version__
+    return manifest.get("exported_from") == expected and manifest.get("saccade") == saccade.__version__
 
 
 def was_written_by_export(folder: Path) -> bool:
@@ -160,7 +162,7 @@ def was_written_by_export(folder: Path) -> bool:
         manifest = read_json(folder / "manifest.json")
     except RunError:
         return False
-    return isinstance(manifest, dict) and "saccade" in manifest and "made_of" in manifest
+    return isinstance(manifest, dict) and "saccade" in manifest and "exported_from" in manifest
 
 
 @contextmanager

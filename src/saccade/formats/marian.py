@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from saccade.config import plain
-from saccade.data.tokenizers import END, PAD, SPECIAL, START, UNKNOWN, PieceList, Tokenizer
+from saccade.data.tokenizers import END, PAD, SPECIAL, START, UNKNOWN, PieceListTokenizer, Tokenizer
 from saccade.formats.card import card
 from saccade.formats.exported import ExportableRun, file_writers, manifest_facts
 from saccade.formats.transformer_spec import (
@@ -29,7 +29,7 @@ from saccade.recipe import Recipe, kind_of
 from saccade.runs.files import to_json, write_folder
 
 HF_WEIGHTS_FILE = "model.safetensors"
-HF_POSITIONS = 1024  # the maximum sequence length in transformers
+HF_POSITIONS = 1024  # max_position_embeddings of the exported config: the default of transformers' MarianConfig
 HF_NORM_EPS = 1e-5  # fixed in transformers
 MARIAN_TYPE = {"architectures": ["MarianMTModel"], "model_type": "marian"}
 PEGASUS_TYPE = {"architectures": ["PegasusForConditionalGeneration"], "model_type": "pegasus"}
@@ -78,17 +78,20 @@ def why_not(recipe: Recipe) -> str | None:
             return f"model.{name}.block.norm.eps: Marian in transformers has {HF_NORM_EPS}; train with this value"
     if encoder.activation != decoder.activation:
         return (
-            "model.decoder.block.feed_forward.activation: Marian has one activation for both sides; set it to the "
-            "encoder's"
+            "model.decoder.block.feed_forward.activation: Marian has one activation for encoder and decoder; set it to "
+            "the encoder's"
         )
     if encoder.scaled != decoder.scaled:
-        return "model.decoder.embedding.scaled: Marian has one value for both sides; set it to the encoder's"
+        return "model.decoder.embedding.scaled: Marian has one value for encoder and decoder; set it to the encoder's"
     if encoder.connection != decoder.connection:
-        return "model.decoder.block.connection: transformers has one kind for both sides; set it to the encoder's"
+        return (
+            "model.decoder.block.connection: transformers has one kind for encoder and decoder; set it to the encoder's"
+        )
     if encoder.connection == "pre" and not _has_one_table(recipe):
         return (
-            "model.shared_embeddings: Pegasus, to which pre-norm models are exported, has one table for both sides and "
-            'the head; train with model.shared_embeddings = true and model.head = "tied", or export --to ctranslate2'
+            "model.shared_embeddings: Pegasus, to which pre-norm models are exported, has one table for encoder, "
+            'decoder and head; train with model.shared_embeddings = true and model.head = "tied", or export --to '
+            "ctranslate2"
         )
     kind = kind_of(recipe.data.tokenizer)
     if kind not in ("sentencepiece", "piece_list"):
@@ -207,7 +210,7 @@ def _vocabularies(run: ExportableRun) -> dict[str, bytes]:
 
 
 def _spm(tokenizer: Tokenizer) -> bytes:
-    return tokenizer.proto if isinstance(tokenizer, PieceList) else tokenizer.dump()
+    return tokenizer.proto if isinstance(tokenizer, PieceListTokenizer) else tokenizer.dump()
 
 
 def _ids_by_piece(pieces: list[str]) -> bytes:

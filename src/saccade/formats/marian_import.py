@@ -1,4 +1,5 @@
-"""Import a folder of a Marian model for transformers as a run: the same logits, with token ids in Saccade's order.
+"""Import a Marian model that transformers saved, as a run. The logits are the same; the token ids are renumbered to
+Saccade's order.
 
 The decoder of such a model usually starts from the padding symbol. Saccade has a start symbol of its own: its embedding
 is a copy of the row that the model starts from, and its output bias is so low that it is never generated.
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from saccade.config import python_layer, resolve
 from saccade.data.codecs import Codecs
-from saccade.data.tokenizers import SPECIAL, START, UNKNOWN, PieceList
+from saccade.data.tokenizers import SPECIAL, START, UNKNOWN, PieceListTokenizer
 from saccade.errors import RunError
 from saccade.formats.marian import HF_WEIGHTS_FILE, layer_names
 from saccade.models.assemble import assemble
@@ -31,6 +32,7 @@ Size = Annotated[int, Field(ge=1, le=1_000_000)]
 SmallCount = Annotated[int, Field(ge=1, le=1000)]
 Id = Annotated[int, Field(ge=0, le=1_000_000)]
 FORBIDDEN_LOGIT = -1e9  # its probability is 0; −∞ would make the mean of all logits useless
+SAVE_AGAIN = "download the model again, or save it again with `save_pretrained` of transformers"
 
 
 class MarianConfig(BaseModel):
@@ -82,8 +84,9 @@ class VocabularyMapping:
     start_is_copied: bool
 
 
-def read(folder: Path, run: Path) -> None:
-    """Write the run folder; if anything fails, nothing is written."""
+def import_marian(folder: Path, run: Path) -> None:
+    """Import the Marian model in `folder` as the run folder `run`. The run is written to a temporary folder and renamed
+    at the end, so `run` is complete or does not exist."""
     config = _validated(folder / "config.json", MarianConfig)
     weights = _read_weights(folder)
     source, target = _vocabularies(folder, config, weights)
@@ -114,13 +117,16 @@ def _validated(path: Path, kind: type[_HfConfig]) -> _HfConfig:
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     path = folder / HF_WEIGHTS_FILE
     if not path.is_file():
-        has_pickle = (folder / "pytorch_model.bin").exists()
-        hint = "; pytorch_model.bin is a pickle, which may run code; save the model as safetensors with transformers"
-        raise RunError(f"{path}: is missing{hint if has_pickle else ''}")
+        if (folder / "pytorch_model.bin").exists():
+            raise RunError(
+                f"{path}: is missing; pytorch_model.bin is a pickle, which may run code; save the model as safetensors "
+                "with transformers"
+            )
+        raise RunError(f"{path}: is missing; {SAVE_AGAIN}")
     try:
         return {name: tensor.float() for name, tensor in load_file(path).items()}
     except (SafetensorError, OSError) as error:
-        raise RunError(f"{path}: is damaged: {error}") from None
+        raise RunError(f"{path}: is damaged: {error}; {SAVE_AGAIN}") from None
 
 
 # ── vocabularies ──
@@ -136,15 +142,18 @@ def _vocabularies(
 
 
 def _vocabulary(path: Path, config: MarianConfig, rows: int) -> VocabularyMapping:
-    """Rows without a piece are kept, because they are part of every softmax; they get a name that occurs in no text."""
+    """Map Saccade's token ids to the rows of an embedding table, from a vocab.json. Rows without a piece are kept,
+    because they are part of every softmax; they get a name that occurs in no text."""
     ids = read_json(path)
     if not isinstance(ids, dict) or not all(type(i) is int and 0 <= i < rows for i in ids.values()):
-        raise RunError(f"{path}: expected pieces with ids below {rows:,}, the number of rows of the embedding table")
+        raise RunError(
+            f"{path}: expected pieces with ids below {rows:,}, the number of rows of the embedding table; {SAVE_AGAIN}"
+        )
     pieces = {i: piece for piece, i in ids.items()}
     if len(pieces) < len(ids):
-        raise RunError(f"{path}: two pieces have the same id")
+        raise RunError(f"{path}: two pieces have the same id; {SAVE_AGAIN}")
     if SPECIAL[UNKNOWN] not in ids:
-        raise RunError(f"{path}: has no id for {SPECIAL[UNKNOWN]}")
+        raise RunError(f"{path}: has no id for {SPECIAL[UNKNOWN]}; {SAVE_AGAIN}")
     pad, unknown, start, end = (
         config.pad_token_id,
         ids[SPECIAL[UNKNOWN]],
@@ -155,7 +164,7 @@ def _vocabulary(path: Path, config: MarianConfig, rows: int) -> VocabularyMappin
     if max(special) >= rows:
         raise RunError(
             f"{path.parent / 'config.json'}: has the token id {max(special)}, but the embedding table has only "
-            f"{rows:,} rows"
+            f"{rows:,} rows; {SAVE_AGAIN}"
         )
     start_is_copied = pieces.get(start) != SPECIAL[START]
     taken = {pad, unknown, end} if start_is_copied else {*special}
@@ -171,19 +180,22 @@ def _piece(pieces: dict[int, str], row: int) -> str:
 def _codecs(folder: Path, source: VocabularyMapping, target: VocabularyMapping) -> Codecs[Any, Any]:
     source_proto, target_proto = (_read_bytes(folder / name) for name in ("source.spm", "target.spm"))
     try:
-        tokenizer = PieceList(source_proto, source.pieces)
+        tokenizer = PieceListTokenizer(source_proto, source.pieces)
         if source_proto == target_proto and source == target:
             return Codecs(tokenizer, tokenizer)
-        return Codecs(tokenizer, PieceList(target_proto, target.pieces))
+        return Codecs(tokenizer, PieceListTokenizer(target_proto, target.pieces))
     except RuntimeError as error:
-        raise RunError(f"{folder / 'source.spm'} or target.spm: is not a sentencepiece model: {error}") from None
+        raise RunError(
+            f"{folder / 'source.spm'} or target.spm: is not a sentencepiece model: {error}; {SAVE_AGAIN}"
+        ) from None
 
 
 def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise RunError(f"{path}: cannot be read: {error.strerror}") from None
+        advice = SAVE_AGAIN if isinstance(error, FileNotFoundError) else "check the file's permissions"
+        raise RunError(f"{path}: cannot be read: {error.strerror}; {advice}") from None
 
 
 # ── the recipe ──
@@ -230,8 +242,8 @@ def _side(config: MarianConfig, side: str, activation: str) -> dict[str, Any]:
 
 
 def _tables(config: MarianConfig, weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:
-    """The embedding tables of both sides and the weight of the head. Their names depend on the version of transformers
-    and on which of them are tied."""
+    """The embedding tables of encoder and decoder and the weight of the head. Their names depend on the version of
+    transformers and on which of them are tied."""
     names = {side: [f"model.{side}.embed_tokens.weight"] for side in ("encoder", "decoder")}
     if config.tie_word_embeddings and config.share_encoder_decoder_embeddings:
         names = {side: ["model.shared.weight", "lm_head.weight", *own] for side, own in names.items()}
@@ -241,7 +253,8 @@ def _tables(config: MarianConfig, weights: dict[str, Tensor], folder: Path) -> d
         table = next((weights[name] for name in candidates if name in weights), None)
         if table is None or table.ndim != 2 or table.shape[1] != config.d_model:
             raise RunError(
-                f"{folder / HF_WEIGHTS_FILE}: {candidates[0]} is missing, or is not a table of width {config.d_model}"
+                f"{folder / HF_WEIGHTS_FILE}: {candidates[0]} is missing, or is not a table of width {config.d_model}; "
+                f"{SAVE_AGAIN}"
             )
         tables[part] = table
     return tables
@@ -255,7 +268,7 @@ def _converted(
     target: VocabularyMapping,
 ) -> dict[str, Tensor]:
     """The weights under Saccade's names, with the rows of the tables in the order of Saccade's token ids."""
-    tables = _tables(config, weights, Path())
+    tables = _tables(config, weights, Path())  # the path is only for errors, and `_vocabularies` found all tables
     rows = {"encoder": list(source.rows), "decoder": list(target.rows)}
     converted = {name: weights[hf_name] for name, hf_name in layer_names(recipe) if hf_name in weights}
     converted |= {f"{side}.embedding.table.weight": tables[side][order] for side, order in rows.items()}
@@ -272,5 +285,7 @@ def _copy_weights(source: dict[str, Tensor], target: dict[str, Tensor], path: Pa
         imported = source.get(name)
         if imported is None or imported.shape != tensor.shape:
             actual = "is missing" if imported is None else f"has the shape {list(imported.shape)}"
-            raise RunError(f"{path}: the weight for {name} {actual}; config.json requires {list(tensor.shape)}")
+            raise RunError(
+                f"{path}: the weight for {name} {actual}; config.json requires {list(tensor.shape)}; {SAVE_AGAIN}"
+            )
         tensor.copy_(imported)

@@ -44,7 +44,9 @@ def write(run: ExportableRun, folder: Path) -> None:
     try:
         encoder_graph, step_graph = graphs(run.model)
     except Unexportable as error:
-        raise RunError(f"{run.checkpoint}: cannot be exported to ONNX: {error}") from None
+        raise RunError(
+            f"{run.checkpoint}: cannot be exported to ONNX: {error}; use --engine torch, or replace that part"
+        ) from None
     weights = sum(weight.numel() * weight.element_size() for weight in run.model.parameters())
     external = weights > MAX_INLINE_WEIGHTS
     model = _graph_writers(ENCODER_GRAPH_FILE, encoder_graph, external)
@@ -86,7 +88,7 @@ class OnnxModel:
 
     def __init__(self, folder: Path, config: ExportConfig):
         self._encoder, self._step = _session(folder / ENCODER_GRAPH_FILE), _session(folder / STEP_GRAPH_FILE)
-        self.longest, self._max_source_length = config.target_places or None, config.source_places
+        self.longest, self._max_source_length = config.max_target_length or None, config.max_source_length
         self._encoder_outputs = [value.name for value in self._encoder.get_outputs()]
         # the first output of a step is log_probs, the others are the state that it changes
         self._changing = [value.name.removeprefix(NEXT_STATE_PREFIX) for value in self._step.get_outputs()][1:]
@@ -107,7 +109,8 @@ class OnnxModel:
         if self._max_source_length and length > self._max_source_length:
             raise SaccadeError(
                 f"the source has {length} tokens, past the {self._max_source_length} learned positions; split the "
-                'text, or train with a larger position.longest or with position = "sinusoidal", which has no limit'
+                "text, or train with a larger model.encoder.position.longest or with model.encoder.position = "
+                '"sinusoidal", which has no limit'
             )
         keep = torch.ones_like(source.values, dtype=torch.bool) if source.keep is None else source.keep
         tensors = _run(self._encoder, self._encoder_outputs, {"ids": source.values, "keep": keep})
@@ -135,7 +138,9 @@ def _session(path: Path) -> Any:
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's errors have no common base class
-        raise RunError(f"{path}: onnxruntime cannot load it: {str(error).splitlines()[0]}") from None
+        raise RunError(
+            f"{path}: onnxruntime cannot load it: {str(error).splitlines()[0]}; run `saccade export` again"
+        ) from None
 
 
 def _run(session: Any, outputs: Sequence[str], inputs: Mapping[str, Tensor]) -> list[Tensor]:

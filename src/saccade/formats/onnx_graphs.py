@@ -114,6 +114,7 @@ ONNX_RNN_OPERATORS: dict[str, tuple[str, tuple[int, ...], dict[str, int]]] = {
     "GRU": ("GRU", (1, 0, 2), {"linear_before_reset": 1}),
     "LSTM": ("LSTM", (0, 3, 1, 2), {}),
 }
+ONNX_RNN_INPUTS = ("w", "r", "b")  # ONNX's names of the operator's weights: W, R and B
 
 
 class OnnxRecurrentNet(nn.Module):
@@ -125,7 +126,7 @@ class OnnxRecurrentNet(nn.Module):
         self.backward_width, self.width, self.depth = cell.backward_width, cell.net.hidden_size, cell.net.num_layers
         self.operator, self.gates, self.options = ONNX_RNN_OPERATORS[cell.net.mode]
         for layer in range(self.depth):
-            for name, weight in zip("wrb", self._layer(cell.net, layer), strict=True):
+            for name, weight in zip(ONNX_RNN_INPUTS, self._layer(cell.net, layer), strict=True):
                 self.register_buffer(f"{name}{layer}", weight)
 
     def _layer(self, net: nn.RNNBase, layer: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -146,7 +147,7 @@ class OnnxRecurrentNet(nn.Module):
         y = x.transpose(0, 1)
         options = {"hidden_size": self.width, "direction": "bidirectional" if self.backward_width else "forward"}
         for layer in range(self.depth):
-            weights = [getattr(self, f"{name}{layer}") for name in "wrb"]
+            weights = [getattr(self, f"{name}{layer}") for name in ONNX_RNN_INPUTS]
             y = torch.onnx.ops.symbolic(
                 self.operator,
                 (y, *weights, lengths),
@@ -210,7 +211,9 @@ class StepGraph(nn.Module):
 
 @dataclass(frozen=True)
 class ExampleSizes:
-    """Sizes to trace with. They are all different, and none is 0 or 1, which torch would treat as constants."""
+    """Sizes to trace with. The numbers of sentences, hypotheses (sentences · beam), source positions and past steps are
+    all different, so that a size identifies its axis (`names`), and none is 0 or 1, which torch would treat as
+    constants."""
 
     sentences: int
     beam: int

@@ -14,7 +14,7 @@ from saccade.recipe import Recipe, kind_of
 
 @dataclass(frozen=True)
 class TransformerSide:
-    """The shape of an encoder or a decoder made of standard blocks."""
+    """The options of an encoder or a decoder made of standard blocks."""
 
     depth: int
     heads: int
@@ -28,7 +28,7 @@ class TransformerSide:
 
 
 def side_of(recipe: Recipe, name: str) -> TransformerSide:
-    """The shape of a side (`encoder` or `decoder`) for which `why_not_transformer` found nothing."""
+    """The options of `encoder` or `decoder`, for which `why_not_transformer` found nothing."""
     options = getattr(recipe.model, name).options
     block = options["block"].options
     return TransformerSide(
@@ -55,7 +55,7 @@ def why_not_transformer(
         if kind not in supported:
             return f'{key}: {library} does not support "{kind}"; train with {key} = {" or ".join(map(repr, supported))}'
     for side in ("encoder", "decoder"):
-        reason = _unequal_sublayers(recipe, side, library)
+        reason = _unsupported_attention(recipe, side, library)
         if reason:
             return reason
     return None
@@ -64,7 +64,8 @@ def why_not_transformer(
 def _kinds(
     recipe: Recipe, positions: tuple[str, ...], scores: tuple[str, ...]
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Key, its kind, and the supported kinds; outer parts first, because a recurrent side has no blocks."""
+    """Key, its kind, and the supported kinds; outer parts first, because a recurrent encoder or decoder has no
+    blocks."""
     for side in ("encoder", "decoder"):
         key, choice = f"model.{side}", getattr(recipe.model, side)
         yield key, choice.kind, ("stacked",)
@@ -87,8 +88,9 @@ def attention_names(side: str) -> tuple[str, ...]:
     return ("self",) if side == "encoder" else ("self", "cross")
 
 
-def _unequal_sublayers(recipe: Recipe, side: str, library: str) -> str | None:
-    """The first option that must be the same for all attentions of a side, but is not."""
+def _unsupported_attention(recipe: Recipe, side: str, library: str) -> str | None:
+    """The first option of an attention of the encoder or decoder that the library cannot represent, with the reason: a
+    head width other than dim / heads, or heads or scores that differ between self- and cross-attention."""
     key, block = f"model.{side}.block", getattr(recipe.model, side).options["block"].options
     for mixer in attention_names(side):
         options = block[mixer].options
@@ -98,10 +100,14 @@ def _unequal_sublayers(recipe: Recipe, side: str, library: str) -> str | None:
                 return f"{key}.{mixer}.{width}: {library} always uses model.dim / heads; train with 0, which means this"
         if options["heads"] != block["self"].options["heads"]:
             return (
-                f"{key}.{mixer}.heads: {library} has one number of heads per side; set it to that of {key}.self.heads"
+                f"{key}.{mixer}.heads: {library} has one number of heads for all attentions of the {side}; set it to "
+                f"that of {key}.self.heads"
             )
         if options["score"].kind != block["self"].options["score"].kind:
-            return f"{key}.{mixer}.score: {library} has one score per side; set it to that of {key}.self.score"
+            return (
+                f"{key}.{mixer}.score: {library} has one score for all attentions of the {side}; set it to that of "
+                f"{key}.self.score"
+            )
     return None
 
 

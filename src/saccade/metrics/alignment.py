@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from saccade.data.links import Gold, Links
+from saccade.data.links import GradedLinks, Links
 from saccade.errors import DataError, plural
 
 
@@ -27,7 +27,7 @@ class AlignmentScores:
         return asdict(self)
 
 
-def score_alignments(system: Sequence[Links], gold: Sequence[Gold]) -> AlignmentScores:
+def score_alignments(system: Sequence[Links], gold: Sequence[GradedLinks]) -> AlignmentScores:
     """Score the links of a system; both sequences have one entry for each sentence pair."""
     if len(system) != len(gold):
         raise DataError(f"got links for {plural(len(system), 'sentence pair')}, but gold links for {len(gold):,}")

@@ -46,16 +46,16 @@ class Confusion:
         cells = np.array([number[t] * len(names) + number[p] for t, p in pairs], dtype=np.int64)
         return cls(names, np.bincount(cells, minlength=len(names) ** 2).reshape(len(names), len(names)))
 
-    def accuracy(self, over: Sequence[str] = ()) -> float:
-        """The percentage of correct rows, among those whose true label is in `over` (default: all)."""
-        rows = self._indices(over)
+    def accuracy(self, only_labels: Sequence[str] = ()) -> float:
+        """The percentage of correct rows, among those whose true label is in `only_labels` (default: all)."""
+        rows = self._indices(only_labels)
         return 100 * _ratio(self.counts[rows, rows].sum(), self.counts[rows].sum())
 
-    def macro_f1(self, over: Sequence[str] = ()) -> float:
-        """The mean F1 of the labels in `over` (default: all) that occur as true or as predicted label."""
+    def macro_f1(self, only_labels: Sequence[str] = ()) -> float:
+        """The mean F1 of the labels in `only_labels` (default: all) that occur as true or as predicted label."""
         occurrences = self.counts.sum(0) + self.counts.sum(1)
         scores_of = self.per_label()
-        scores = [scores_of[self.labels[i]]["f1"] for i in self._indices(over) if occurrences[i]]
+        scores = [scores_of[self.labels[i]]["f1"] for i in self._indices(only_labels) if occurrences[i]]
         return sum(scores) / max(1, len(scores))
 
     def per_label(self) -> dict[str, dict[str, float]]:
@@ -113,8 +113,8 @@ class Confusion:
         occurrences = self.counts.sum(0) + self.counts.sum(1)
         return sorted(np.argsort(-occurrences, kind="stable")[:_LABELS_SHOWN].tolist())
 
-    def _indices(self, over: Sequence[str]) -> list[int]:
-        return [i for i, label in enumerate(self.labels) if not over or label in over]
+    def _indices(self, only_labels: Sequence[str]) -> list[int]:
+        return [i for i, label in enumerate(self.labels) if not only_labels or label in only_labels]
 
 
 def _sort_key(label: str) -> tuple[bool, int, str]:

@@ -1,15 +1,15 @@
-"""Pairs of source and reference."""
+"""Pair the lines of two parallel files."""
 
 from collections.abc import Sequence
 
 from saccade.errors import DataError, plural
 
 
-def paired(sources: Sequence[str], references: Sequence[str], src: str, ref: str) -> list[tuple[str, str]]:
-    """Pair the lines of two files. `src` and `ref` are their names, for the error message."""
-    if len(sources) != len(references):
+def paired(first: Sequence[str], second: Sequence[str], first_name: str, second_name: str) -> list[tuple[str, str]]:
+    """Pair the lines of two files, which must have the same number. The names are for the error message."""
+    if len(first) != len(second):
         raise DataError(
-            f"{src}: has {plural(len(sources), 'line')}, but {ref} has {len(references):,}; "
+            f"{first_name}: has {plural(len(first), 'line')}, but {second_name} has {len(second):,}; "
             "both need one line for each sentence pair"
         )
-    return list(zip(sources, references, strict=True))
+    return list(zip(first, second, strict=True))

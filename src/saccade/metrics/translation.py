@@ -26,7 +26,7 @@ class TranslationScores:
 
     bleu: float  # cased, detokenized, tokenizer 13a
     chrf: float
-    bleu_lc_tok: float  # lowercased, tokenizer 13a
+    bleu_lowercase: float  # lowercased; otherwise as `bleu`
     exact_match: float  # percent
     sentences: int
     signatures: dict[str, str]
@@ -63,7 +63,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], resamples: int =
         )
     if not references:
         raise DataError("the reference is empty; there is nothing to score")
-    metrics = {"bleu": _bleu(), "chrf": Chrf(), "bleu_lc_tok": _bleu(lowercase=True)}
+    metrics = {"bleu": _bleu(), "chrf": Chrf(), "bleu_lowercase": _bleu(lowercase=True)}
     resamples = resamples if len(references) > 1 else 1
     results = {
         name: metric.corpus_score(hypotheses, [references], n_bootstrap=resamples) for name, metric in metrics.items()
@@ -72,7 +72,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], resamples: int =
     return TranslationScores(
         bleu=results["bleu"].score,
         chrf=results["chrf"].score,
-        bleu_lc_tok=results["bleu_lc_tok"].score,
+        bleu_lowercase=results["bleu_lowercase"].score,
         exact_match=exact_match(hypotheses, references),
         sentences=len(references),
         signatures={name: str(metric.get_signature()) for name, metric in metrics.items()},

@@ -29,25 +29,26 @@ class ModelConfig(Config):
     dropout: DropoutRates = DropoutRates()
 
 
-def spread_block(model: Any) -> Any:
-    """Copy `model.block` of a config tree to `model.encoder.block` and `model.decoder.block`, which override it. A side
-    whose kind has no blocks is left as it is."""
+def expand_block(model: Any) -> Any:
+    """Copy `model.block` of a config tree to `model.encoder.block` and `model.decoder.block`, which override it. An
+    encoder or decoder of a kind without blocks, such as `recurrent`, is left as it is."""
     if not isinstance(model, dict) or "block" not in model:
         return model
     block, rest = model["block"], {key: value for key, value in model.items() if key != "block"}
     with_blocks = [
         side
-        for side, table in (("encoder", ENCODERS), ("decoder", DECODERS))
-        if "block" in _options_of(table, rest.get(side))
+        for side, kinds in (("encoder", ENCODERS), ("decoder", DECODERS))
+        if "block" in _option_names(kinds, rest.get(side))
     ]
     return merge({side: {"block": block} for side in with_blocks}, rest)
 
 
-def _options_of(table: Mapping[str, Callable[..., object]], side: Any) -> Collection[str]:
-    """The options of the kind that a config tree names, or else of the default kind."""
-    kind = side.get("kind") if isinstance(side, dict) else side
-    name = kind.value if isinstance(kind, Given) and kind.value in table else next(iter(table))
-    return schema(name, table[name]).model_fields
+def _option_names(kinds: Mapping[str, Callable[..., object]], tree: Any) -> Collection[str]:
+    """The names of the options of the encoder or decoder kind that a config tree names. Without a kind: those of the
+    default, the first of `kinds`."""
+    kind = tree.get("kind") if isinstance(tree, dict) else tree
+    name = kind.value if isinstance(kind, Given) and kind.value in kinds else next(iter(kinds))
+    return schema(name, kinds[name]).model_fields
 
 
 class Model(nn.Module):
@@ -60,7 +61,8 @@ class Model(nn.Module):
 
 
 def is_cross_attention(name: str) -> bool:
-    """Whether this is the module name (or the name of an attention map, with `@1`) of a decoder's cross-attention."""
+    """Whether this names a cross-attention of the decoder. The name of an attention map may end in `@1`, `@2`, … (a
+    further pass through the same module)."""
     return name.startswith("decoder.") and name.partition("@")[0].endswith("cross")
 
 

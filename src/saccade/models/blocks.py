@@ -16,7 +16,9 @@ from saccade.shapes import States
 
 
 class DropoutRates(Config):
-    """Dropout rates: of attention weights, of sublayer outputs, inside feed-forwards, of embeddings."""
+    """Dropout rates. `attention`: attention weights. `residual`: the output of each sublayer; in recurrent models the
+    outputs between the layers of a cell, the encoder's states and the decoder's readouts. `feed_forward`: the hidden
+    units of a feed-forward. `embedding`: the embedded input."""
 
     attention: Rate = 0.0
     residual: Rate = 0.1

@@ -12,7 +12,7 @@ from saccade.parts.cells import Cell, CellSlot, CellState, gru
 from saccade.parts.contexts import Context, ContextSlot
 from saccade.parts.dropout import Dropout
 from saccade.parts.embeddings import Embedding, EmbeddingSlot, TokenEmbedding
-from saccade.parts.inits import linear
+from saccade.parts.inits import linear_layer
 from saccade.parts.mixers import Unprojected
 from saccade.parts.pools import Last, Pool, PoolSlot
 from saccade.parts.readouts import Deep, Readout, ReadoutSlot
@@ -101,10 +101,11 @@ class RecurrentDecoder(nn.Module):
         self.dim, self.input_feeding = dim, input_feeding
         self.embedding: Embedding = build(embedding, "embedding", vocabulary=vocabulary, frame_width=0, dim=dim)
         self.cross: Context = build(cross, "cross", dim=dim, causal=False, cross=True, dropout=dropouts.attention)
-        self.before = attend == "before" or not self.cross.attends
-        inputs = dim + (self.cross.width if self.before else 0) + (dim if input_feeding else 0)
+        # with attention after the cell, the context depends on the cell's output
+        self.context_enters_cell = attend == "before" or not self.cross.attends
+        inputs = dim + (self.cross.width if self.context_enters_cell else 0) + (dim if input_feeding else 0)
         self.cell: Cell = build(cell, "cell", inputs=inputs, dim=dim, depth=depth, dropout=dropouts.residual)
-        self.initial = linear(dim, depth * self.cell.state_vectors * dim)
+        self.initial = linear_layer(dim, depth * self.cell.state_vectors * dim)
         self.readout: Readout = build(readout, "readout", dim=dim, context=self.cross.width)
         self.dropout, self.drop_readout = Dropout(dropouts.embedding), Dropout(dropouts.residual)
 
@@ -129,13 +130,13 @@ class RecurrentDecoder(nn.Module):
         """Process the same number of tokens in each row: one, a prefix or the whole target."""
         x, places = self.embedding(tokens, keep, state["at"])
         x = self.dropout(x)
-        needs_previous_step = self.input_feeding or (self.before and self.cross.attends)
+        needs_previous_step = self.input_feeding or (self.context_enters_cell and self.cross.attends)
         compute = self._step_by_step if needs_previous_step or tokens.shape[1] == 1 else self._at_once
         hidden, new_state = compute(x, places, state)
         return self.drop_readout(hidden), {**new_state, "at": state["at"] + tokens.shape[1]}
 
     def _at_once(self, x: States, places: Places, state: RecurrentState) -> tuple[States, RecurrentState]:
-        if self.before:
+        if self.context_enters_cell:
             context, memory = self.cross(x, places, state["memory"])
             y, cell = self.cell.whole(torch.cat([x, context], -1), places, state["cell"])
         else:
@@ -150,10 +151,10 @@ class RecurrentDecoder(nn.Module):
         context: Tensor = x[:, :0]
         for t in range(x.shape[1]):
             query_places = places.one(t)
-            if self.before:
+            if self.context_enters_cell:
                 context, memory = self.cross(cell[-1][0][:, None], query_places, memory)
             y, cell = self.cell.step(self._gates(token_gates[t], context, fed), cell)
-            if not self.before:
+            if not self.context_enters_cell:
                 context, memory = self.cross(y[:, None], query_places, memory)
             if self.input_feeding:
                 readouts.append(self.readout(y[:, None], context, x[:, t : t + 1]))
@@ -173,7 +174,8 @@ class RecurrentDecoder(nn.Module):
 
     def _gates(self, token_gates: Float[Tensor, "B G"], context: Tensor, fed: Tensor | None) -> Float[Tensor, "B G"]:
         """The contribution of the whole input [token; context; fed] to the gates, given that of the token embedding."""
-        others = ([context[:, 0]] if self.before and self.cross.width else []) + ([fed] if fed is not None else [])
+        others = [context[:, 0]] if self.context_enters_cell and self.cross.width else []
+        others += [] if fed is None else [fed]
         if not others:
             return token_gates
         return token_gates + self.cell.input_gates(others[0] if len(others) == 1 else torch.cat(others, -1), self.dim)

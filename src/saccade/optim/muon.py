@@ -46,6 +46,7 @@ class Muon(torch.optim.Optimizer):
         """Update matrices of the same shape."""
         rate, decay = self.group["lr"], self.group["weight_decay"]
         updates = orthogonalized(torch.stack([self._nesterov_momentum(matrix) for matrix in matrices]))
+        # The entries of an orthogonalized matrix have an RMS of 1 / √max(rows, columns).
         for matrix, update in zip(matrices, updates, strict=True):
             matrix.mul_(1 - rate * decay).add_(update, alpha=-rate * UPDATE_RMS * max(update.shape) ** 0.5)
 

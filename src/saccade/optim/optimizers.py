@@ -34,7 +34,9 @@ def muon(
     """Muon (Jordan et al. 2024) for the matrices of linear layers, AdamW for embeddings, head, norms and biases."""
     matrices = _linear_weights(model)
     if any(hasattr(matrix, "device_mesh") for matrix in matrices):  # a DTensor; importing its class takes a second
-        raise BuildError('muon needs whole matrices, but they are sharded; use train.ranks = "replicated", or adamw')
+        raise BuildError(
+            'muon needs whole matrices, but they are sharded; use train.parallelism = "replicated", or adamw'
+        )
     matrix_ids = {id(matrix) for matrix in matrices}
     rest = _adamw([p for p in model.parameters() if id(p) not in matrix_ids], betas, eps, weight_decay)
     return Muon(matrices, rest, momentum=momentum, weight_decay=weight_decay)

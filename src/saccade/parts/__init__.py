@@ -1,5 +1,6 @@
 """Parts: small modules that fill the slots of a model. Each file holds one slot: its contract (a Protocol), its parts
-and their table. Every part also works by itself."""
+and their table. The exceptions are `activations`, `dropout`, `inits` and `fast_linear`, which parts use. Every part
+also works by itself."""
 
 from saccade.parts.activations import ACTIVATIONS
 from saccade.parts.cells import CELLS, RecurrentNet, gru, lstm, tanh

@@ -1,14 +1,15 @@
 """Cells: recurrent nets. torch's fused kernels run whole sequences; `step` computes one step with plain operations.
 
 A cell has `depth` layers, reads inputs of width `inputs` and has outputs of width `dim`; if it is bidirectional, half
-of the outputs come from a net that runs from right to left. The state is a tuple over layers of tuples of tensors
-[B D], so that search can select its rows.
+of the outputs come from a net that runs from right to left. The state is a tuple with one entry per layer (and
+direction), each a tuple of `state_vectors` tensors [B W], so that search can select its rows. W is `dim`, or half of it
+if the cell is bidirectional.
 
 - `whole(x, places, state | None) → (y, state)`: a whole sequence. Padded rows are packed, so padding has no influence.
 - `input_gates(x, first) → gates`: the input's contribution to the gates of the first layer, for any number of steps at
   once. `x` may be only some columns of the input, from column `first` on; the contributions of all columns add up.
 - `step(gates, state) → (y, state)`: one step of all layers.
-- `initial_state(start) → state`: the state from one vector per row [B depth·state_vectors·D].
+- `initial_state(start) → state`: the state from one vector per row [B depth·state_vectors·W].
 """
 
 from collections.abc import Callable
@@ -125,7 +126,8 @@ def _net(net: Callable[..., _Net], inputs: int, dim: int, depth: int, bidirectio
     """A net of torch with outputs of width `dim`."""
     if bidirectional and dim % 2:
         raise BuildError(
-            f"each direction gets half of the width {dim}, which is odd; use an even width", ("bidirectional",)
+            f"a bidirectional encoder gives each direction half of model.dim, but {dim} is odd; use an even model.dim "
+            "or bidirectional = false"
         )
     return net(
         input_size=inputs,

@@ -20,7 +20,10 @@ class Dropout(nn.Module):
         # set where replicas run in threads, so that each draws its own sequence; None: torch's global generator
         self.generator: torch.Generator | None = None
         if not 0 <= self.threshold < 256:
-            raise BuildError(f"a dropout rate must be at least 0 and less than 1 (at most 255/256), got {rate}")
+            raise BuildError(
+                f"the dropout rate is {rate}, but a mask has 8 random bits per element; set model.dropout to rates "
+                "from 0 to 0.998"
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self._mask(x) if self._drops else x

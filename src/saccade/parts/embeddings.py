@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from saccade.config import Count, Slot
 from saccade.errors import BuildError
-from saccade.parts.inits import linear, table
+from saccade.parts.inits import embedding_table, linear_layer
 from saccade.places import Places
 from saccade.shapes import Float, Ids, Int, Keep, States
 
@@ -34,7 +34,7 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         if not vocabulary:
             raise BuildError('"tokens" is for text, but the data has numeric series; use "series"')
-        self.table = table(vocabulary, dim)
+        self.table = embedding_table(vocabulary, dim)
         self.scale = math.sqrt(dim) if scaled else 1.0
 
     def forward(self, ids: Ids, keep: Keep | None, start: Int[Tensor, "B"] | None = None) -> tuple[States, Places]:
@@ -55,7 +55,7 @@ class SeriesEmbedding(nn.Module):
         if width % 2 == 0:
             raise BuildError(f"must be odd, so that each window has a middle frame, got {width}", ("width",))
         self.width = width
-        self.projection = linear(frame_width * width, dim)
+        self.projection = linear_layer(frame_width * width, dim)
 
     def forward(
         self, values: Float[Tensor, "B T F"], keep: Keep | None, start: Int[Tensor, "B"] | None = None

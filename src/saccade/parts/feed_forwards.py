@@ -8,7 +8,7 @@ from torch import nn
 from saccade.config import Count, Slot
 from saccade.parts.activations import ACTIVATIONS, Activation
 from saccade.parts.dropout import Dropout
-from saccade.parts.inits import linear
+from saccade.parts.inits import linear_layer
 from saccade.shapes import Keep, States
 
 
@@ -23,7 +23,7 @@ class PlainFeedForward(nn.Module):
 
     def __init__(self, dim: int, dropout: float = 0.0, *, inner: Count = 2048, activation: Activation = "relu"):
         super().__init__()
-        self.up, self.down = linear(dim, inner), linear(inner, dim)
+        self.up, self.down = linear_layer(dim, inner), linear_layer(inner, dim)
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 

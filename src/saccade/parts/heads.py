@@ -11,7 +11,7 @@ from saccade.config import Slot
 from saccade.errors import BuildError
 from saccade.parts import fast_linear
 from saccade.parts.fast_linear import linear_no_grad, pad_rows
-from saccade.parts.inits import linear
+from saccade.parts.inits import linear_layer
 from saccade.shapes import Float, Int
 
 LOGIT_CHUNK_ROWS = 256  # rows of logits computed at a time: 8 MB if V = 8,000, which stays in the CPU's cache
@@ -160,7 +160,7 @@ class LinearHead(nn.Module):
 
     def __init__(self, vocabulary: int, dim: int, *, bias: bool = True):
         super().__init__()
-        self.out = linear(dim, vocabulary, bias)
+        self.out = linear_layer(dim, vocabulary, bias)
 
     def factors(self, hidden: Float[Tensor, "*n D"]) -> Factors:
         return hidden, self.out.weight, self.out.bias

@@ -8,7 +8,7 @@ from torch import nn
 from saccade.parts.fast_linear import FastLinear
 
 
-def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
+def linear_layer(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
     """A linear layer with Xavier-uniform weights (Glorot & Bengio 2010) and zero bias."""
     layer = FastLinear(inputs, outputs, bias=bias)
     nn.init.xavier_uniform_(layer.weight)
@@ -17,7 +17,7 @@ def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
     return layer
 
 
-def table(rows: int, dim: int) -> nn.Embedding:
+def embedding_table(rows: int, dim: int) -> nn.Embedding:
     """An embedding table of N(0, 1/dim) entries: rows have length about 1, so tied logits start small."""
     embedding = nn.Embedding(rows, dim)
     nn.init.normal_(embedding.weight, std=dim**-0.5)

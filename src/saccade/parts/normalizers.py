@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.config import NotNegative, Rate, Slot
-from saccade.notes import Part
+from saccade.notes import RecordingModule
 from saccade.places import Places
 from saccade.shapes import AttentionMask, Bool, Float, Scores
 
@@ -76,22 +76,25 @@ class Sparsemax(nn.Module):
         return _zero_masked(torch.relu(shifted - threshold), keep)
 
 
-class Hard(Part):
+class Hard(RecordingModule):
     """Weight 1 for a single key: sampled from softmax(scores) in training, the most likely one in evaluation ("hard"
     attention, Xu et al. 2015, §4.1).
 
     Sampling has no gradient, so the scores are trained by REINFORCE (Williams 1992) with the loss
-    reward · (cost − baseline · count) · log p(sampled key) − entropy · H(p). `cost` is the cross-entropy (without label
-    smoothing and auxiliary losses) of the `count` tokens that the sampled key could influence. The baseline is a moving
-    average of the cost per token with decay `baseline_decay`; it does not change the expected gradient but reduces its
-    variance. `entropy` weights an entropy bonus, which keeps the distribution from collapsing too early.
+    policy_weight · (cost − baseline · count) · log p(sampled key) − entropy_weight · H(p). `cost` is the cross-entropy
+    (without label smoothing and auxiliary losses) of the `count` tokens that the sampled key could influence. The
+    baseline is a moving average of the cost per token with decay `baseline_decay`; it does not change the expected
+    gradient but reduces its variance. `entropy_weight` scales an entropy bonus, which keeps the distribution from
+    collapsing too early.
     """
 
     is_softmax = False
 
-    def __init__(self, *, reward: NotNegative = 1.0, entropy: NotNegative = 0.01, baseline_decay: Rate = 0.95):
+    def __init__(
+        self, *, policy_weight: NotNegative = 1.0, entropy_weight: NotNegative = 0.01, baseline_decay: Rate = 0.95
+    ):
         super().__init__()
-        self.reward, self.entropy, self.baseline_decay = reward, entropy, baseline_decay
+        self.policy_weight, self.entropy_weight, self.baseline_decay = policy_weight, entropy_weight, baseline_decay
         self.baseline: Tensor
         self.baseline_ready: Tensor
         self.register_buffer("baseline", torch.zeros(()))
@@ -117,11 +120,11 @@ class Hard(Part):
     def policy_loss(
         self, sampled: Tensor, cost: Float[Tensor, "B T"], count: Float[Tensor, "B T"], keep: Bool[Tensor, "B T"]
     ) -> Tensor:
-        """Σ reward · (cost − baseline · count) · log p − entropy · H over heads and positions that are not padding.
-        Updates the baseline."""
+        """Σ policy_weight · (cost − baseline · count) · log p − entropy_weight · H over heads and positions that are
+        not padding. Updates the baseline."""
         log_p, entropy = sampled.unbind(-1)
-        advantage = ((cost - self.baseline * count) * self.reward).detach()
-        loss = (advantage[:, None] * log_p - self.entropy * entropy) * keep[:, None]
+        advantage = ((cost - self.baseline * count) * self.policy_weight).detach()
+        loss = (advantage[:, None] * log_p - self.entropy_weight * entropy) * keep[:, None]
         self._update_baseline(cost[keep], count[keep])
         return loss.sum()
 

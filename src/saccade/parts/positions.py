@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from saccade.config import Count, Slot
 from saccade.errors import SaccadeError
-from saccade.parts.inits import table
+from saccade.parts.inits import embedding_table
 from saccade.places import Places
 from saccade.shapes import Float, Int, States
 
@@ -58,14 +58,15 @@ class Learned(nn.Module):
     def __init__(self, dim: int, *, longest: Count = 512):
         super().__init__()
         self.longest = longest
-        self.table = table(longest, dim)
+        self.table = embedding_table(longest, dim)
 
     def embed(self, x: States, places: Places) -> States:
         last = int(places.at.max()) if places.at.numel() else 0
         if last >= self.longest:
             raise SaccadeError(
                 f"a sequence of {last + 1} tokens is past the {self.longest} learned positions; split the text, or "
-                'train with a larger position.longest or with position = "sinusoidal", which has no limit'
+                "train with a larger model.encoder.position.longest and model.decoder.position.longest, or with "
+                'position = "sinusoidal", which has no limit'
             )
         return x + self.table(places.at)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.config import Slot
-from saccade.parts.inits import linear
+from saccade.parts.inits import linear_layer
 from saccade.shapes import Float, States
 
 
@@ -30,7 +30,7 @@ class Attentional(nn.Module):
 
     def __init__(self, dim: int, context: int):
         super().__init__()
-        self.out = linear(dim + context, dim)
+        self.out = linear_layer(dim + context, dim)
 
     def forward(self, state: States, context: Float[Tensor, "B T C"], token: States) -> States:
         return torch.tanh(self.out(torch.cat([state, context], -1)))
@@ -42,7 +42,7 @@ class Deep(nn.Module):
 
     def __init__(self, dim: int, context: int):
         super().__init__()
-        self.out = linear(2 * dim + context, dim)
+        self.out = linear_layer(2 * dim + context, dim)
 
     def forward(self, state: States, context: Float[Tensor, "B T C"], token: States) -> States:
         return torch.tanh(self.out(torch.cat([state, context, token], -1)))

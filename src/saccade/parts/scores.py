@@ -1,8 +1,9 @@
 """Scores: the similarity of a query and a key, before normalization.
 
-`query(q)` and `key(k)` prepare queries and keys once; `join` computes the scores [B H T S] of all pairs. Where `dot` is
-true, `join` is the plain dot product of the prepared vectors, so the fused attention kernel can compute it. Every score
-works for one head or several, each with its own weights. `heads` and the width K of a head come from the attention.
+`query(q)` and `key(k)` prepare queries and keys once; `join` computes the scores [B H T S] of all pairs. Where
+`is_dot_product` is true, `join` is the plain dot product of the prepared vectors, so the fused attention kernel can
+compute it. Every score works for one head or several, each with its own weights. `heads` and the width K of a head come
+from the attention.
 """
 
 import math
@@ -21,7 +22,7 @@ class AttentionScore(Protocol):
     """The contract of a score. `prepared` is the width P of prepared queries and keys."""
 
     @property
-    def dot(self) -> bool: ...
+    def is_dot_product(self) -> bool: ...
     @property
     def prepared(self) -> int: ...
     def query(self, q: Heads) -> Prepared: ...
@@ -29,7 +30,8 @@ class AttentionScore(Protocol):
     def join(self, q: Prepared, k: Float[Tensor, "B #H S P"]) -> Scores: ...
 
 
-def dot(q: Prepared, k: Float[Tensor, "B H S P"]) -> Scores:
+def dot_scores(q: Prepared, k: Float[Tensor, "B H S P"]) -> Scores:
+    """The dot products of all pairs of prepared queries and keys [B H T S]."""
     return q @ k.transpose(-1, -2)
 
 
@@ -43,7 +45,7 @@ class Dot(nn.Module):
     """score(q, k) = q · k (Luong, Pham & Manning 2015, §3.1). Its variance grows with K; `scaled_dot`
     does not have this problem."""
 
-    dot = True
+    is_dot_product = True
 
     def __init__(self, width: int = 0):
         super().__init__()
@@ -56,14 +58,14 @@ class Dot(nn.Module):
         return k
 
     def join(self, q: Heads, k: Float[Tensor, "B H S K"]) -> Scores:
-        return dot(q, k)
+        return dot_scores(q, k)
 
 
 class ScaledDot(nn.Module):
     """score(q, k) = q · k / √K (Vaswani et al. 2017, §3.2.1). For unit-variance queries and keys the variance is 1 at
     any width K."""
 
-    dot = True
+    is_dot_product = True
 
     def __init__(self, width: int = 0):
         super().__init__()
@@ -76,13 +78,13 @@ class ScaledDot(nn.Module):
         return k
 
     def join(self, q: Heads, k: Float[Tensor, "B H S K"]) -> Scores:
-        return dot(q, k)
+        return dot_scores(q, k)
 
 
 class Multiplicative(nn.Module):
     """score(q, k) = qᵀ W k (Luong, Pham & Manning 2015, §3.1, "general"), one matrix W per head."""
 
-    dot = True
+    is_dot_product = True
 
     def __init__(self, heads: int, width: int):
         super().__init__()
@@ -96,14 +98,14 @@ class Multiplicative(nn.Module):
         return by_head(k, self.out)
 
     def join(self, q: Heads, k: Float[Tensor, "B H S K"]) -> Scores:
-        return dot(q, k)
+        return dot_scores(q, k)
 
 
 class ReducedRank(nn.Module):
     """score(q, k) = (U q) · (V k) with U and V of `rank` rows, that is qᵀ W k with a low-rank W = UᵀV: 2·rank·K weights
     per head instead of K² (Stanford CS224n 2021, lecture 7, "reduced-rank multiplicative attention")."""
 
-    dot = True
+    is_dot_product = True
 
     def __init__(self, heads: int, width: int, *, rank: Count = 32):
         super().__init__()
@@ -118,14 +120,14 @@ class ReducedRank(nn.Module):
         return by_head(k, self.key_weight)
 
     def join(self, q: Prepared, k: Float[Tensor, "B H S P"]) -> Scores:
-        return dot(q, k)
+        return dot_scores(q, k)
 
 
 class Additive(nn.Module):
     """score(q, k) = vᵀ tanh(W q + U k) with `inner` hidden units, 0 meaning K (Bahdanau, Cho & Bengio 2015, §A.1.2). It
     computes a tensor [B H T S inner], so whole long targets need much memory."""
 
-    dot = False
+    is_dot_product = False
 
     def __init__(self, heads: int, width: int, *, inner: Natural = 0):
         super().__init__()

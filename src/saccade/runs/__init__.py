@@ -1,1 +1,2 @@
-"""Runs: the directory that a training writes. Evaluation, translation, serving and export read only this directory."""
+"""Runs: the folder that a training writes and all other commands read. `evaluate` and `report` also read the data files
+of the recipe; exports, the stored evaluation and alignment settings are written into the folder."""

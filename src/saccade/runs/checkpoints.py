@@ -40,15 +40,16 @@ class Checkpoints:
 
     def verify(self, path: Path) -> dict[str, Any]:
         """Verify a checkpoint and return its manifest. An error names the other checkpoints."""
-        with remedy(self.instead_of(path)):
+        with remedy(self.advice_if_damaged(path)):
             return verify(path)
 
-    def instead_of(self, path: Path) -> str:
+    def advice_if_damaged(self, path: Path) -> str:
         """What to do if a checkpoint is damaged."""
         others = [p.name for p in (self.folder / "average", *map(self.at, self.steps())) if p != path and p.is_dir()]
         if not others:
             return "the run has no other checkpoint: restore the file from a copy, or train again"
-        return f"restore the file from a copy, or use another checkpoint with --checkpoint: {', '.join(others)}"
+        option = "--checkpoint NAME, in Python checkpoint=NAME"
+        return f"restore the file from a copy, or use another checkpoint ({option}): {', '.join(others)}"
 
     def set_aside_if_damaged(self, step: int) -> str:
         """Verify a checkpoint. If it is damaged, rename it to `damaged-step-…` and return a message; otherwise ""."""
@@ -66,7 +67,7 @@ class Checkpoints:
         return path.rename(target)
 
     def mark(self, name: str, step: int) -> None:
-        """Mark a checkpoint as `latest` or `best`: write its name to the small file of that name in the run folder."""
+        """Mark a checkpoint as `latest` or `best`: write its name to the file `latest` or `best` of the run folder."""
         write_bytes(self.folder.parent / name, f"{self.at(step).name}\n".encode())
 
     def marked(self, name: str) -> Path | None:

@@ -11,30 +11,31 @@ from pydantic import TypeAdapter, ValidationError
 from saccade.config import plain
 from saccade.data.sources import NoSource
 from saccade.errors import DataError
-from saccade.recipe import Recipe, part_of, sources_of
+from saccade.recipe import Recipe, factory_of, sources_of
 from saccade.runs.checkpoints import WEIGHTS
 from saccade.runs.files import write_bytes
 from saccade.runs.folder import RunFolder, load_split
 from saccade.tasks.evaluation import Evaluation
 from saccade.tasks.task import check_rows
 
-EVALUATION_FILE = "report.json"
+EVALUATION_FILE = "evaluation.json"
 EVALUATION_FORMAT = 2
 
 
 def evaluation_split(recipe: Recipe) -> str:
     """The split that is evaluated: test, or dev if the recipe has no test data."""
-    return "dev" if part_of(recipe.data.test) is NoSource else "test"
+    return "dev" if factory_of(recipe.data.test) is NoSource else "test"
 
 
 def evaluation_rows(run: RunFolder, recipe: Recipe) -> list[Any]:
-    """The rows of that split, if the data files are still those of the run."""
+    """The rows of `evaluation_split`. DataError if there are none, or if the data files have changed since the
+    training."""
     split = evaluation_split(recipe)
     sources = {split: sources_of(recipe)[split]}
     run.check_same_data(sources)
     rows, _ = load_split(sources, split, recipe.data.skip_bad)
     if not rows:
-        raise DataError(f"data.{split}: has no rows to evaluate on")
+        raise DataError(f"data.{split}: has no rows to evaluate on; check that its files are not empty")
     check_rows(recipe.built_task, rows, split)
     return list(rows)
 

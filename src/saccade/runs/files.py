@@ -84,7 +84,7 @@ def write_folder(folder: Path, writers: Mapping[str, FileWriter], facts: Mapping
 
 
 def _move(temporary: Path, folder: Path) -> None:
-    if folder.exists():  # left by a training that was killed after the rename
+    if folder.exists():  # an earlier export or average, or the codecs of a training killed before its first checkpoint
         discard(folder)
     os.rename(temporary, folder)
     sync(folder.parent)
@@ -134,15 +134,14 @@ def _check_free_space(folder: Path, needed: int) -> None:
 
 
 def write_error(folder: Path, error: OSError, needed: int) -> RunError:
-    """The error for a failed write. On a full disk it names how many bytes are missing."""
+    """The error for a failed write. On a full disk it states how many bytes are missing, if `needed` is known (not
+    0)."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return RunError(f"{error.filename or folder}: cannot be written: {error.strerror or error}")
     free = shutil.disk_usage(folder).free
-    return RunError(
-        f"{folder}: the disk is full: writing needs {needed:,} bytes, {free:,} are free, "
-        f"{max(0, needed - free):,} are missing; "
-        "the last checkpoint is intact: free some space and run the same command again"
-    )
+    missing = f"{max(0, needed - free):,} are missing"
+    sizes = f": writing needs {needed:,} bytes, {free:,} are free, {missing}" if needed else ""
+    return RunError(f"{folder}: the disk is full{sizes}; free some space and run the same command again")
 
 
 def _umask() -> int:

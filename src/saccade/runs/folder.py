@@ -11,27 +11,27 @@ from typing import Any
 
 import torch
 
-from saccade.align.attention import AlignmentSettings
+from saccade.attention_alignment import AlignmentSettings
 from saccade.config import Choice, build, leaves, plain, python_layer, resolve, to_toml, wiring
 from saccade.data.codecs import Codecs, Scaling
-from saccade.data.sources import Row, Source, load
+from saccade.data.sources import Row, Source, load_rows
 from saccade.errors import ConfigError, DataError, RunError, remedy
 from saccade.models.assemble import Model, assemble
 from saccade.recipe import Recipe
 from saccade.runs.checkpoints import FORMAT, Checkpoints
 from saccade.runs.files import read_json, sha256, to_json, verify, write_bytes, write_folder
 
-ALIGNMENT, CONFIG, DATA, METRICS, TIMING, LOCK, TOKENIZER = (
+ALIGNMENT_FILE, CONFIG_FILE, DATA_FILE, METRICS_FILE, TIMING_FILE, LOCK_FILE, CODECS_FOLDER = (
     "alignment.json",
     "config.toml",
     "data.json",
     "metrics.jsonl",
     "timing.jsonl",
     "lock",
-    "tokenizer",
+    "codecs",
 )
 RESTORE = "restore the file from a copy of the run, or train again"
-# Settings that an existing run may change on request, because the weights trained so far keep their meaning.
+# Settings that an existing run may change on request, because the weights trained so far do not depend on them.
 CHANGEABLE_KEYS = {
     "data.folder",
     "train.updates",
@@ -41,7 +41,7 @@ CHANGEABLE_KEYS = {
     "train.keep",
     "train.average",
     "train.log_every",
-    "train.ranks",
+    "train.parallelism",
 }
 
 
@@ -57,32 +57,33 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        return self.path / METRICS
+        return self.path / METRICS_FILE
 
     @property
     def timing(self) -> Path:
-        return self.path / TIMING
+        return self.path / TIMING_FILE
 
     def started(self) -> bool:
         """Whether the run has a checkpoint, so that config, data and codecs are fixed."""
-        return (self.path / CONFIG).is_file() and any(self.checkpoints.folder.glob("*step-*"))
+        # damaged-step-… counts too: the codecs stay fixed if only damaged checkpoints are left
+        return (self.path / CONFIG_FILE).is_file() and any(self.checkpoints.folder.glob("*step-*"))
 
     def config(self) -> Recipe:
         """The resolved config of the run."""
         try:
-            tree = tomllib.loads((self.path / CONFIG).read_text("utf-8"))
+            tree = tomllib.loads((self.path / CONFIG_FILE).read_text("utf-8"))
         except FileNotFoundError:
-            raise RunError(f"{self.path}: is not a run: it has no {CONFIG}") from None
+            raise RunError(f"{self.path}: is not a run: it has no {CONFIG_FILE}") from None
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise RunError(f"{self.path / CONFIG}: is damaged: {error}; {RESTORE}") from None
+            raise RunError(f"{self.path / CONFIG_FILE}: is damaged: {error}; {RESTORE}") from None
         if not tree:
-            raise RunError(f"{self.path / CONFIG}: is damaged: it is empty; {RESTORE}")
+            raise RunError(f"{self.path / CONFIG_FILE}: is damaged: it is empty; {RESTORE}")
         try:
-            return resolve(Recipe, [python_layer(tree, CONFIG)]).config
+            return resolve(Recipe, [python_layer(tree, CONFIG_FILE)]).config
         except ConfigError as error:
             raise RunError(
-                f"{self.path / CONFIG}: does not fit this version of Saccade; use the version that wrote it, or train "
-                f"again:\n{error}"
+                f"{self.path / CONFIG_FILE}: does not fit this version of Saccade; use the version that wrote it, or "
+                f"train again:\n{error}"
             ) from None
 
     # ── codecs ──
@@ -90,11 +91,11 @@ class RunFolder:
     def _write_codecs(self, config: Recipe, codecs: Codecs[Any, Any]) -> None:
         files = config.built_task.files(codecs)
         writers = {name: lambda path, data=data: _write(path, data) for name, data in files.items()}
-        write_folder(self.path / TOKENIZER, writers, {"format": FORMAT}, sum(map(len, files.values())))
+        write_folder(self.path / CODECS_FOLDER, writers, {"format": FORMAT}, sum(map(len, files.values())))
 
     def codecs(self, config: Recipe) -> Codecs[Any, Any] | None:
         """The stored tokenizers, labels or scaling of the run; None before training has written them."""
-        folder = self.path / TOKENIZER
+        folder = self.path / CODECS_FOLDER
         if not folder.is_dir():
             return None
         kind = build(config.data.tokenizer, "data.tokenizer")
@@ -106,7 +107,8 @@ class RunFolder:
                 raise RunError(f"{folder}: {error}") from None
 
     def model(self, config: Recipe, codecs: Codecs[Any, Any]) -> Model:
-        """The model with its initial weights, which depend only on the config (with its seed) and the codecs' sizes."""
+        """The model with its initial weights, which depend only on the config (with its seed) and the codecs' sizes.
+        Seeds torch's global random generator."""
         torch.manual_seed(config.seed)
         return assemble(
             config.model,
@@ -120,7 +122,7 @@ class RunFolder:
 
     def alignment_settings(self) -> AlignmentSettings | None:
         """The settings that `saccade align search` found; None if there was no search."""
-        path = self.path / ALIGNMENT
+        path = self.path / ALIGNMENT_FILE
         if not path.is_file():
             return None
         try:
@@ -129,7 +131,7 @@ class RunFolder:
             raise RunError(f"{path}: {error}; run `saccade align search` again") from None
 
     def store_alignment_settings(self, settings: AlignmentSettings, found_on: dict[str, Any]) -> None:
-        write_bytes(self.path / ALIGNMENT, to_json(settings.plain() | {"found_on": found_on}))
+        write_bytes(self.path / ALIGNMENT_FILE, to_json(settings.plain() | {"found_on": found_on}))
 
     # ── the lock, and checks that config and data are unchanged ──
 
@@ -139,7 +141,7 @@ class RunFolder:
         process ends, however it ends."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+            handle = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             raise RunError(f"{self.path}: cannot be written: {error.strerror}") from None
         try:
@@ -160,16 +162,16 @@ class RunFolder:
         """Write the config, the data checksums and, in a new run, the codecs."""
         if not self.started():
             self._write_codecs(config, codecs)
-        write_bytes(self.path / DATA, to_json({"format": FORMAT, "sha256": checksums}))
-        write_bytes(self.path / CONFIG, to_toml(config).encode())
+        write_bytes(self.path / DATA_FILE, to_json({"format": FORMAT, "sha256": checksums}))
+        write_bytes(self.path / CONFIG_FILE, to_toml(config).encode())
 
     def data_checksums(self) -> dict[str, str]:
         """Option name, such as data.train.src → SHA-256 of the file that the run was trained with."""
         with remedy(RESTORE):
-            tree = read_json(self.path / DATA)
+            tree = read_json(self.path / DATA_FILE)
             stored = tree.get("sha256") if isinstance(tree, dict) else None
             if not isinstance(stored, dict):
-                raise RunError(f"{self.path / DATA}: is damaged: it lists no checksums")
+                raise RunError(f"{self.path / DATA_FILE}: is damaged: it lists no checksums")
         return {str(key): str(checksum) for key, checksum in stored.items()}
 
     def check_same_data(self, splits: dict[str, Source]) -> None:
@@ -177,14 +179,16 @@ class RunFolder:
         stored = self.data_checksums()
         for key, checksum in checksums(splits).items():
             if stored.get(key) != checksum:
-                translates = self.config().built_task.has_decoder
-                hint = (
-                    "to evaluate on other files, give --src FILE and --ref FILE" if translates else "restore the file"
+                other_files = (
+                    f", or evaluate on other files with `saccade evaluate {self.path} --src FILE --ref FILE`"
+                    if self.config().built_task.has_decoder
+                    else ""
                 )
-                raise DataError(f"{key}: the file has changed since the run was trained; {hint}")
+                raise DataError(f"{key}: the file has changed since the run was trained; restore it{other_files}")
 
-    def compare(self, config: Recipe, checksums: dict[str, str], allow_change: bool) -> None:
-        """Refuse a config or data files other than those the run was trained with, and list all differences."""
+    def check_unchanged(self, config: Recipe, checksums: dict[str, str], allow_change: bool) -> None:
+        """Refuse a config or data files that differ from those the run was trained with, and list all differences. With
+        `allow_change`, the values of CHANGEABLE_KEYS may differ."""
         old, new = _values(self.config()), _values(config)
         differing = {key for key in {*old, *new} if old.get(key) != new.get(key)}
         stored = self.data_checksums()
@@ -221,7 +225,7 @@ def _values(config: Recipe) -> dict[str, Any]:
 def _scheduled(config: Recipe) -> list[str]:
     """["train.updates"] if the schedule depends on it, so that changing it would change the learning rate; else []."""
     schedule = config.train.schedule
-    return ["train.updates"] if isinstance(schedule, Choice) and "updates" in wiring(schedule.part) else []
+    return ["train.updates"] if isinstance(schedule, Choice) and "updates" in wiring(schedule.factory) else []
 
 
 def _show(values: dict[str, Any], key: str) -> str:
@@ -243,8 +247,8 @@ def checksums(splits: dict[str, Source]) -> dict[str, str]:
 
 def load_split(splits: dict[str, Source], split: str, skip_bad: bool) -> tuple[Sequence[Any], int]:
     """The usable rows of a split, and the number of bad ones."""
-    loaded = load(splits[split], skip_bad=skip_bad)
-    return loaded.rows, loaded.faults
+    loaded = load_rows(splits[split], skip_bad=skip_bad)
+    return loaded.rows, loaded.bad_rows
 
 
 def learn_codecs(config: Recipe, rows: Sequence[Row]) -> Codecs[Any, Any]:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from saccade.runs.folder import LOCK, RunFolder
+from saccade.runs.folder import LOCK_FILE, RunFolder
 from saccade.tasks.task import ValidationSample
 
 Points = dict[int, float]  # training step → value
+AUXILIARY_CURVE = "auxiliary_losses."  # prefix of the names of curves of auxiliary losses
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,16 @@ def read_history(run: RunFolder) -> History:
     intervals = [record for record in metrics if "validation" not in record]
     timing_by_step = {record["step"]: record for record in timings}  # a resumed step occurs twice: the last one counts
     timings = [*timing_by_step.values()]
-    parts = {record["step"]: record["parts"] for record in intervals if isinstance(record.get("parts"), dict)}
-    part_names = sorted({name for costs in parts.values() for name in costs})
-    part_records = [{"step": step, **costs} for step, costs in parts.items()]
+    auxiliary = {
+        record["step"]: record["auxiliary_losses"]
+        for record in intervals
+        if isinstance(record.get("auxiliary_losses"), dict)
+    }
+    auxiliary_names = sorted({name for losses in auxiliary.values() for name in losses})
+    auxiliary_records = [{"step": step, **losses} for step, losses in auxiliary.items()]
     curves = {name: _points(intervals, name) for name in ("loss", "rate", "gradient_norm")}
     curves |= {name: _points(timings, name) for name in ("source_tokens_per_second", "target_tokens_per_second")}
-    curves |= {f"parts.{name}": _points(part_records, name) for name in part_names}
+    curves |= {f"{AUXILIARY_CURVE}{name}": _points(auxiliary_records, name) for name in auxiliary_names}
     return History(
         curves=curves,
         validations=tuple(_validation(record) for record in metrics if isinstance(record.get("validation"), dict)),
@@ -78,7 +83,7 @@ def read_history(run: RunFolder) -> History:
 def is_being_trained(run: RunFolder) -> bool:
     """Whether a training process holds the run's lock now."""
     try:
-        handle = os.open(run.path / LOCK, os.O_RDONLY)
+        handle = os.open(run.path / LOCK_FILE, os.O_RDONLY)
     except OSError:
         return False
     try:

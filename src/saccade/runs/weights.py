@@ -1,6 +1,7 @@
 """The checkpoint format: weights and optimizer tensors in safetensors, the training state in JSON, and a manifest with
 checksums. Pickle is never used."""
 
+import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
         reason = str(error)  # the only place where safetensors gives the error number
-        code = 28 if "No space left" in reason or "os error 28" in reason else None
+        is_full = "No space left" in reason or f"os error {errno.ENOSPC}" in reason
+        code = errno.ENOSPC if is_full else None
         raise OSError(code, reason) from None
 
 
@@ -76,7 +78,7 @@ def load_weights(model: nn.Module, folder: Path) -> dict[str, Any]:
             f"{folder}: has format {manifest.get('format')}, but this version of Saccade reads format {FORMAT}; "
             "use the version that wrote it, or train again"
         )
-    with remedy(checkpoints.instead_of(folder)):
+    with remedy(checkpoints.advice_if_damaged(folder)):
         _copy(_load(folder, WEIGHTS, manifest), model, folder / WEIGHTS)
     return manifest
 

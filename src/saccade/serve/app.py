@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
 import saccade
-from saccade.config import nearest
+from saccade.config import suggestion
 from saccade.serve import libre, v1
 from saccade.serve.errors import ApiError, internal_error
 from saccade.serve.middleware import Middleware
@@ -79,7 +79,7 @@ def _add_probes(app: FastAPI, service: Service) -> None:
 
     @app.get("/livez", tags=["probes"], responses={200: status, 503: v1.ERROR_RESPONSES[503]})
     async def livez() -> Response:
-        """Liveness: no model has spent more than `--stall` seconds in one decoder step."""
+        """Liveness: no model has spent over `--stall` seconds in one decoder step (with CTranslate2: one batch)."""
         return probe_response(service.alive, "a model has stalled; restart the service")
 
     @app.get("/readyz", tags=["probes"], responses={200: status, 503: v1.ERROR_RESPONSES[503]})
@@ -92,12 +92,13 @@ def _add_probes(app: FastAPI, service: Service) -> None:
         """Metrics in Prometheus text format."""
         return Response(service.metrics.exposition(), headers={"content-type": service.metrics.content_type})
 
-    @app.get("/spec", include_in_schema=False)
+    @app.get("/spec", include_in_schema=False)  # where LibreTranslate serves its API description
     async def spec() -> Response:
         return JSONResponse(app.openapi())
 
 
-# ── error handlers: the answer is one sentence and never repeats what the client sent ──
+# ── error handlers: the response is one sentence; of what the client sent it repeats at most a field name or a language
+# code, cut to a few characters ──
 
 
 async def _handle_api_error(request: Request, error: Any) -> Response:
@@ -118,7 +119,7 @@ async def _handle_invalid_request(request: Request, error: Any) -> Response:
     )
     if problem["type"] == "extra_forbidden":
         name = str(problem["loc"][-1])[:MAX_NAME_SHOWN]
-        text = f"unknown field {name!r}{nearest(name, v1.TranslateRequest.model_fields)}"
+        text = f"unknown field {name!r}{suggestion(name, v1.TranslateRequest.model_fields)}"
     else:
         reason = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
         reason = "is missing" if problem["type"] == "missing" else reason

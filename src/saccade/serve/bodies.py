@@ -37,16 +37,18 @@ class BodyReader:
                         self._bytes_held += len(chunk)
                         body += chunk
             except TimeoutError:
-                raise ApiError(408, "timeout while receiving the request body", reason="slow") from None
+                raise ApiError(408, "timeout while receiving the request body", reason="body_timeout") from None
             yield bytes(body)
         finally:
             self._bytes_held -= len(body)
 
     def _check(self, size: int) -> None:
-        if size > self._settings.body:
-            raise ApiError(413, f"the request body is longer than {self._settings.body:,} bytes", reason="body")
-        if self._bytes_held + size > self._settings.bodies:
-            raise ApiError(503, "too many request bodies are in memory; try again later", 1, "bodies")
+        if size > self._settings.body_bytes:
+            raise ApiError(
+                413, f"the request body is longer than {self._settings.body_bytes:,} bytes", reason="body_too_large"
+            )
+        if self._bytes_held + size > self._settings.all_bodies_bytes:
+            raise ApiError(503, "too many request bodies are in memory; try again later", 1, "bodies_too_large")
 
 
 async def _chunks(receive: Receive) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Error responses. Their text never repeats what the client sent at length."""
+"""Error responses. Their text repeats at most short parts of what the client sent."""
 
 import json
 import math

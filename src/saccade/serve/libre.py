@@ -240,7 +240,7 @@ async def settings(request: Request) -> dict[str, Any]:
 @libre_routes.post("/suggest", include_in_schema=False)
 @libre_routes.post("/translate_file", include_in_schema=False)
 async def disabled() -> None:
-    raise ApiError(403, "this function is disabled")
+    raise ApiError(403, "this service does not support suggestions or the translation of files")
 
 
 async def _authorized(request: Request) -> tuple[Service, Fields]:

@@ -31,9 +31,7 @@ class Metrics:
         self.batch_size = Histogram(
             "saccade_batch_size", "Sentences in a batch.", buckets=BATCH_SIZE_BUCKETS, registry=own
         )
-        self.tokens = Counter(
-            "saccade_tokens", "Source tokens (read) and output tokens (written).", ["side"], registry=own
-        )
+        self.tokens = Counter("saccade_tokens", "Source tokens and output tokens.", ["side"], registry=own)
 
     def count_response(self, endpoint: str, status: int, seconds: float, reason: str) -> None:
         """Count a response; `reason` is why it was rejected, or empty."""

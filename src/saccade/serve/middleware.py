@@ -75,7 +75,7 @@ class Middleware:
             state["reason"] = error.reason
             await response.send_error(error, receive)
         except ClientDisconnected:
-            state["reason"] = "gone"
+            pass  # counted under CLIENT_CLOSED_REQUEST
         except asyncio.CancelledError:  # the grace period of the shutdown is over
             await response.send_error(shutting_down(), receive)
         except Exception as error:
@@ -89,8 +89,10 @@ class Middleware:
     async def _handle(self, scope: Scope, receive: Receive, response: TrackedResponse) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         head = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
-        if head + len(scope["raw_path"]) + len(scope["query_string"]) > self._settings.header:
-            raise ApiError(431, f"the request head is longer than {self._settings.header:,} bytes", reason="head")
+        if head + len(scope["raw_path"]) + len(scope["query_string"]) > self._settings.head_bytes:
+            raise ApiError(
+                431, f"the request head is longer than {self._settings.head_bytes:,} bytes", reason="head_too_large"
+            )
         host = headers.get("host", "")
         if host:
             check_host(host, self._settings)

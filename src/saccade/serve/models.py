@@ -8,7 +8,7 @@ from typing import Any
 
 from saccade.api import Run
 from saccade.config import build, plain
-from saccade.decode.engine import DecodeConfig, Output, in_order, search_settings
+from saccade.decode.engine import DecodeConfig, Output, changed_decode_config, in_order
 from saccade.models.assemble import cross_attentions
 from saccade.recipe import kind_of
 from saccade.runs.history import read_history
@@ -25,7 +25,7 @@ class ServedModel:
         self._run = run
         self._engine = run.engine
         self._lock = ReadWriteLock()
-        self.decode = cache(self._decode)
+        self.decode_settings = cache(self._decode_settings)
 
     @cached_property
     def max_tokens(self) -> int:
@@ -44,18 +44,18 @@ class ServedModel:
         """The number of source tokens, without the end symbol."""
         return len(self._run.codecs.source.encode([sentence])[0])
 
-    def _decode(self, alternatives: int) -> DecodeConfig:
+    def _decode_settings(self, alternatives: int) -> DecodeConfig:
         """The recipe's decode settings, with a beam wide enough for `alternatives` + 1 outputs."""
         base = self._run.recipe.decode
         if not alternatives:
             return base
         beam = plain(base.search) if kind_of(base.search) == "beam" else {"kind": "beam", "size": 1}
         wide = {"size": max(beam["size"], alternatives + 1), "best": alternatives + 1}
-        return search_settings(base, {"search": beam | wide})
+        return changed_decode_config(base, {"search": beam | wide})
 
     def beam_width(self, alternatives: int) -> int:
         """The number of hypotheses that the search keeps per sentence."""
-        return build(self.decode(alternatives).search, "decode.search").width
+        return build(self.decode_settings(alternatives).search, "decode.search").width
 
     def generate(
         self, sentences: Sequence[str], alternatives: int, should_continue: Callable[[], bool]
@@ -63,11 +63,10 @@ class ServedModel:
         """The outputs of each sentence, best first. `should_continue` is called between decoder steps; if it returns
         False, the search raises `Cancelled`."""
         with self._lock.shared():
-            return list(
-                in_order(self._engine.generate(sentences, self.decode(alternatives), should_continue=should_continue))
-            )
+            settings = self.decode_settings(alternatives)
+            return list(in_order(self._engine.generate(sentences, settings, should_continue=should_continue)))
 
-    def links(self, source: str, target: str) -> list[tuple[int, int]] | None:
+    def alignment(self, source: str, target: str) -> list[tuple[int, int]] | None:
         """The word alignment: pairs of source and target word indices. None if the model has no cross-attention."""
         if not cross_attentions(self._run.model):
             return None
@@ -104,10 +103,10 @@ class ReadWriteLock:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         with self._change:
-            self._exclusive_waiters += 1
+            self._exclusive_waiters += 1  # includes the holder
             try:
                 self._change.wait_for(lambda: not self._shared_holders)
-                yield
+                yield  # with the condition's own lock held, so nobody else can enter
             finally:
                 self._exclusive_waiters -= 1
                 self._change.notify_all()

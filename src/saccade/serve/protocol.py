@@ -36,7 +36,7 @@ class GuardedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as in uvicorn
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)  # pause_writing is called as soon as the client does not read
-        timeout = self.limits.header_timeout
+        timeout = self.limits.head_timeout
         if len(self.connections) > self.limits.connections:
             # If we closed at once, a client that is still sending might never read the response.
             self.app, timeout = _reject_connection, REJECTED_HEAD_TIMEOUT
@@ -51,7 +51,7 @@ class GuardedProtocol(H11Protocol):
         if self.conn.their_state is not h11.IDLE:
             self._head_timer = _cancel(self._head_timer)
         elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(self.limits.header_timeout, self._head_timed_out)
+            self._head_timer = self.loop.call_later(self.limits.head_timeout, self._head_timed_out)
 
     def _is_between_requests(self) -> bool:
         """Whether a new request may begin. A connection over the limit is closed after its first request, so it does
@@ -69,8 +69,8 @@ class GuardedProtocol(H11Protocol):
         self._send_error(ApiError(408, "timeout while receiving the request head"))
 
     def send_400_response(self, msg: str) -> None:
-        if len(self.conn.trailing_data[0]) > self.limits.header:
-            self._send_error(ApiError(431, f"the request head is longer than {self.limits.header:,} bytes"))
+        if len(self.conn.trailing_data[0]) > self.limits.head_bytes:
+            self._send_error(ApiError(431, f"the request head is longer than {self.limits.head_bytes:,} bytes"))
         else:
             self._send_error(ApiError(400, "this is not a valid HTTP/1.1 request"))
 

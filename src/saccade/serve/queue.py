@@ -2,9 +2,9 @@
 model and the same search.
 
 Scheduling: half of each batch goes to the oldest request, the other half to all requests in turn (round robin). So a
-long text does not delay short ones, and short ones do not starve a long one. A request of n sentences takes at most
-twice as long as translating n sentences of every request, or everything that waits if that is less. `submit` estimates
-this time and rejects a request that would miss its deadline.
+long text does not delay short ones, and short ones do not starve a long one. A request of n sentences is
+finished after at most 2 × min(the time for n sentences of every waiting request, the time for all waiting sentences).
+`submit` estimates this time and rejects a request that would miss its deadline.
 """
 
 import asyncio
@@ -28,19 +28,19 @@ DEADLINE_MESSAGE = "the request cannot be answered before its deadline; try agai
 
 @dataclass(frozen=True)
 class TranslationOptions:
-    """What a request asks for besides the best translation: the number of alternatives, alignment links, attention."""
+    """What a request asks for besides the best translation: the number of alternatives, alignments, attention."""
 
     alternatives: int = 0
-    links: bool = False
+    alignments: bool = False
     attention: bool = False
 
 
 @dataclass(frozen=True)
 class SentenceOutput:
-    """One output for a sentence, with its alignment links and attention if the request asked for them."""
+    """One output for a sentence, with its word alignment and attention if the request asked for them."""
 
     output: Output
-    links: list[tuple[int, int]] | None = None
+    alignment: list[tuple[int, int]] | None = None
     attention: dict[str, Any] | None = None
 
 
@@ -163,9 +163,11 @@ class Queue:
         with self._change:
             wait = self._estimated_seconds(count)
             if self._waiting + count > self._settings.queue:
-                raise ApiError(429, "the queue is full; try again later", wait, "full")
+                raise ApiError(429, "the queue is full; try again later", wait, "queue_full")
             if wait > self._settings.longest_wait:
-                raise ApiError(503, DEADLINE_MESSAGE, wait - self._settings.longest_wait, "late")
+                longest = self._settings.longest_wait
+                text = f"the service is overloaded: a new request would wait longer than {longest:g} s; try again later"
+                raise ApiError(503, text, wait - longest, "overloaded")
 
     def submit(self, request: QueuedRequest) -> None:
         """Queue a request, or refuse it at once."""
@@ -179,7 +181,7 @@ class Queue:
             # never measure its speed again.
             if late > 0 and not was_empty:
                 self._remove_load(request)
-                raise ApiError(503, DEADLINE_MESSAGE, late, "late")
+                raise ApiError(503, DEADLINE_MESSAGE, late, "would_miss_deadline")
             self._groups.setdefault(request.group, _RequestGroup()).add(request)
             self._change.notify_all()
         self._metrics.queue_size.set(self._waiting)

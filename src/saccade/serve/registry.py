@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from saccade.config import nearest
+from saccade.config import suggestion
 from saccade.serve.errors import ApiError
 from saccade.serve.models import ServedModel
 
@@ -37,15 +37,17 @@ class ModelRegistry:
         """The models with this source language, target language and name, where None matches all. A 400 if there is
         none."""
         if name is not None and name not in self.models:
-            raise ApiError(400, f"model: there is no such model{nearest(name[:40], self.models)}")
-        for code in (source, target):
+            raise ApiError(400, f"model: there is no such model{suggestion(name[:40], self.models)}")
+        for field, code in (("source", source), ("target", target)):
             if code is not None and code not in self.languages:
-                raise ApiError(400, f"language {code[:20]} is not supported{nearest(code[:20], self.languages)}")
+                known = suggestion(code[:20], self.languages)
+                raise ApiError(400, f"{field}: language {code[:20]} is not supported{known}")
         models = [
             model
             for model in self.models.values()
             if name in (None, model.name) and source in (None, model.source) and target in (None, model.target)
         ]
         if not models:
-            raise ApiError(400, f"{source or 'any language'} to {target or 'any language'} is not supported")
+            pair = f"{source or 'any language'} to {target or 'any language'}"
+            raise ApiError(400, f"{pair} is not supported; GET /languages lists the targets of each source language")
         return models

@@ -1,8 +1,8 @@
 """Sentence splitting. The white space between sentences is kept, so the translated text has the same layout.
 
-A line break or a tab (columns) ends a sentence, and so does a full stop, question mark or exclamation mark before white
-space; but not a full stop after an ordinal ("4. März"), an initial or a known abbreviation, nor one before a lower-case
-letter.
+A line break or a tab (columns) ends a sentence. So does a full stop, question mark, exclamation mark or ellipsis before
+white space, and 。, ！ or ？ even without white space, unless a lowercase letter follows. A full stop after an ordinal
+("4. März"), an initial or a known abbreviation does not end a sentence.
 """
 
 import re

@@ -51,7 +51,7 @@ def listen(service: Service, listener: socket.socket) -> None:
         proxy_headers=False,
         backlog=LISTEN_BACKLOG,
         timeout_keep_alive=max(1, round(settings.keep_alive)),
-        h11_max_incomplete_event_size=settings.header,
+        h11_max_incomplete_event_size=settings.head_bytes,
     )
     gc.collect()
     gc.freeze()  # the loaded models are never garbage: exclude them from every later collection

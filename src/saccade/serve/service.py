@@ -162,7 +162,7 @@ class Service:
         if len(sentences) > self.settings.queue:
             text = f"the request has {len(sentences):,} sentences; at most {self.settings.queue:,} are allowed"
             raise ApiError(413, text)
-        self.metrics.tokens.labels("read").inc(sum(token_counts))
+        self.metrics.tokens.labels("source").inc(sum(token_counts))
         outputs = iter(())
         if sentences:
             outputs = iter(await self._run(self._queued_request(model, options, sentences, token_counts, request_id)))
@@ -188,7 +188,7 @@ class Service:
             async with asyncio.timeout(self.settings.deadline):
                 return await request.result
         except TimeoutError:
-            raise ApiError(503, DEADLINE_MESSAGE, 1, "deadline") from None
+            raise ApiError(503, DEADLINE_MESSAGE, 1, "deadline_missed") from None
         finally:
             self.queue.cancel(request)
 

@@ -31,14 +31,14 @@ class Settings:
     "Origin, such as https://example.org, whose pages may call the API; * allows all. May be repeated."
 
     engine: Literal["auto", "torch", "ctranslate2", "onnx"] = "torch"
-    "Inference engine; auto takes the fastest installed one that can run the model."
+    "Inference engine; auto takes CTranslate2 if it is installed and can run the model, otherwise torch."
 
     deadline: SecondsFlag = 30.0
     "Seconds within which a request is answered, at worst with 503."
     grace: SecondsFlag = 30.0
     "Seconds that running requests have to finish after SIGTERM."
     stall: SecondsFlag = 60.0
-    "Seconds that one decoder step may take before /livez fails."
+    "Seconds that one decoder step (with CTranslate2: one batch) may take before /livez fails."
 
     batch: CountFlag = 32
     "Maximum number of sentences in a batch."
@@ -49,7 +49,7 @@ class Settings:
     queue: CountFlag = 1000
     "Maximum number of waiting sentences."
     longest_wait: SecondsFlag = 3.0
-    "Refuse new requests while the waiting ones would take more than this many seconds."
+    "Refuse a request whose sentences would wait longer than this many seconds, by the measured speed of the models."
 
     characters: CountFlag = 20_000
     "Maximum characters of a request, all its texts together."
@@ -62,15 +62,15 @@ class Settings:
     attention_characters: NaturalFlag = 500
     "Maximum characters of a request that asks for attention."
 
-    body: CountFlag = 1_000_000
+    body_bytes: CountFlag = 1_000_000
     "Maximum bytes of a request body."
-    bodies: CountFlag = 64_000_000
+    all_bodies_bytes: CountFlag = 64_000_000
     "Maximum bytes of all request bodies in memory."
-    header: Annotated[int, Parameter(validator=Number(gte=256))] = 16_384
+    head_bytes: Annotated[int, Parameter(validator=Number(gte=256))] = 16_384
     "Maximum bytes of a request head."
     connections: CountFlag = 500
     "Maximum number of open connections."
-    header_timeout: SecondsFlag = 10.0
+    head_timeout: SecondsFlag = 10.0
     "Timeout for receiving a request head, in seconds."
     body_timeout: SecondsFlag = 20.0
     "Timeout for receiving a request body, in seconds."

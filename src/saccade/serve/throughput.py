@@ -6,26 +6,27 @@ SMOOTHING_FACTOR = 0.8  # the weight of the previous estimate in the moving aver
 
 
 class Throughput:
-    """The seconds that a worker needs per token, as a moving average for each model and batch size: a token in a large
-    batch takes far less time than in a small one."""
+    """The seconds that a worker needs per unit of size, (tokens + end symbol) × hypotheses, as a moving average for
+    each model and number of rows: a unit in a large batch takes far less time than in a small one."""
 
     def __init__(self) -> None:
         self._seconds: dict[tuple[Hashable, int], float] = {}
 
-    def record(self, model: Hashable, rows: int, tokens: int, seconds: float) -> None:
+    def record(self, model: Hashable, rows: int, size: int, seconds: float) -> None:
         """Add the measurement of one batch."""
         key = model, _size_class(rows)
-        per_token = seconds / max(1, tokens)
-        self._seconds[key] = SMOOTHING_FACTOR * self._seconds.get(key, per_token) + (1 - SMOOTHING_FACTOR) * per_token
+        new = seconds / max(1, size)
+        self._seconds[key] = SMOOTHING_FACTOR * self._seconds.get(key, new) + (1 - SMOOTHING_FACTOR) * new
 
-    def seconds(self, model: Hashable, rows: int, tokens: int) -> float:
-        """The estimated time of one worker for so many tokens, in batches of so many rows; 0 without a measurement."""
+    def seconds(self, model: Hashable, rows: int, size: int) -> float:
+        """The estimated time of one worker for work of this size, in batches of so many rows; 0 without a
+        measurement."""
         nearest_class = min(
             (size_class for measured, size_class in self._seconds if measured == model),
             key=lambda size_class: abs(size_class - _size_class(rows)),
             default=None,
         )
-        return 0.0 if nearest_class is None else tokens * self._seconds[model, nearest_class]
+        return 0.0 if nearest_class is None else size * self._seconds[model, nearest_class]
 
 
 def _size_class(rows: int) -> int:

@@ -45,20 +45,20 @@ class TranslateRequest(_Strict):
         None, description="Language code. May be left out if only one target language fits."
     )
     model: Annotated[str, Field(max_length=200), AfterValidator(check_surrogates)] | None = Field(
-        None, description="Name of the model; needed only if several fit and not the first one is wanted."
+        None, description="Name of the model. Without it, the first model for the language pair is used."
     )
     alternatives: int = Field(0, ge=0, description="Number of alternative translations of each sentence.")
-    alignments: bool = Field(False, description="Return the word alignment (links).")
+    alignments: bool = Field(False, description="Return the word alignment of each translation.")
     attention: bool = Field(False, description="Return all attention weights, in the format of the attention viewer.")
 
 
 class ScoredText(BaseModel):
-    """A translation and its score, log p / length^penalty. `links` are pairs of word indices (source, target);
-    `attention` has the format of the attention viewer. Both are null unless requested."""
+    """A translation and its score, log p / length^penalty. `alignment` is a list of pairs of word indices (source,
+    target); `attention` has the format of the attention viewer. Both are null unless requested."""
 
     text: str
     score: float
-    links: list[tuple[int, int]] | None
+    alignment: list[tuple[int, int]] | None
     attention: dict[str, Any] | None
 
 
@@ -205,4 +205,9 @@ def _sentence(source: str, outputs: Sequence[SentenceOutput]) -> dict[str, Any]:
 
 def _scored_text(sentence: SentenceOutput) -> dict[str, Any]:
     output = sentence.output
-    return {"text": one_line(output), "score": output.score, "links": sentence.links, "attention": sentence.attention}
+    return {
+        "text": one_line(output),
+        "score": output.score,
+        "alignment": sentence.alignment,
+        "attention": sentence.attention,
+    }

@@ -68,7 +68,7 @@ class Worker:
         self._throughput.record(model.name, len(jobs), sum(job.size for job in jobs), time.monotonic() - start)
         self._metrics.batch_size.observe(len(jobs))
         for job, outputs in zip(jobs, results, strict=True):
-            self._metrics.tokens.labels("written").inc(len(outputs[0].ids))
+            self._metrics.tokens.labels("output").inc(len(outputs[0].ids))
             if job.request.open:
                 self._last_progress = time.monotonic()
                 job.request.outputs[job.index] = [_with_options(job, output) for output in outputs]
@@ -100,11 +100,11 @@ class Worker:
 
 
 def _with_options(job: SentenceJob, output: Output) -> SentenceOutput:
-    """The output with the alignment links and the attention that the request asked for."""
+    """The output with the word alignment and the attention that the request asked for."""
     options, model = job.request.options, job.request.model
     return SentenceOutput(
         output,
-        model.links(job.sentence, output.text) if options.links else None,
+        model.alignment(job.sentence, output.text) if options.alignments else None,
         model.attention(job.sentence, output.text) if options.attention else None,
     )
 

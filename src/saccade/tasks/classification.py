@@ -7,28 +7,28 @@ from torch import Tensor
 
 from saccade.data.batches import Batch, Corpus
 from saccade.data.codecs import Scaling
-from saccade.data.sources.rows import Frames, Pair, Row
+from saccade.data.sources.rows import Pair, Row, Series
 from saccade.data.tokenizers import Tokenizer
 from saccade.models.assemble import Model
 from saccade.places import Memory
 from saccade.tasks.labeling import LabelCodecs, Labeling, must_be_frames, must_be_text, short
-from saccade.tasks.losses import Loss, sequence_label
+from saccade.tasks.losses import Loss, sequence_label_loss
 from saccade.tasks.task import Encoded, ValidationSample
 from saccade.tasks.windows import WindowOutput, predict_windows
 
-TextOrSeries = Pair | Frames  # `Frames` with one label for the whole series
+TextOrSeries = Pair | Series  # `Series` with one label for the whole series
 
 
 class Classification(Labeling):
     """Predicts one label for a text or a series from the encoder's summary."""
 
     command = "classify"
-    rows: tuple[type, ...] = (Pair, Frames)
+    rows: tuple[type, ...] = (Pair, Series)
     expects = "one label for each text or series"
     unit = "sequences"
 
     def accepts(self, row: Row) -> bool:
-        return isinstance(row, Pair) or (isinstance(row, Frames) and isinstance(row.target, str))
+        return isinstance(row, Pair) or (isinstance(row, Series) and isinstance(row.target, str))
 
     def text(self, row: Pair) -> str:
         return row.source
@@ -48,8 +48,8 @@ class Classification(Labeling):
         left_out = {"empty or without a label": sum(empty), "too long": sum(long)}
         return Encoded(corpus, tuple(rows[i].location for i in kept), left_out)
 
-    def cost(self, model: Model, batch: Batch, smoothing: float) -> Loss:
-        return sequence_label(model, batch, smoothing)
+    def batch_loss(self, model: Model, batch: Batch, smoothing: float) -> Loss:
+        return sequence_label_loss(model, batch, smoothing)
 
     def probabilities(
         self, model: Model, codecs: LabelCodecs, rows: Sequence[TextOrSeries], longest: int, batch_tokens: int
@@ -67,7 +67,7 @@ class Classification(Labeling):
         return [[codecs.target.names[p.argmax()] if len(p) else ""] for p in probabilities]
 
     def sample(self, row: TextOrSeries, predicted: Sequence[str]) -> ValidationSample:
-        source = row.location if isinstance(row, Frames) else short(row.source.split())
+        source = row.location if isinstance(row, Series) else short(row.source.split())
         return ValidationSample(source, self.labels(row)[0], predicted[0])
 
 

@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.config import Natural, NotNegative, Slot, nearest
+from saccade.config import Natural, NotNegative, Slot, suggestion
 from saccade.data.batches import Batch, Padded
 from saccade.errors import BuildError
 from saccade.models.assemble import Model, cross_attentions
-from saccade.notes import Part
+from saccade.notes import RecordingModule
 from saccade.shapes import Float
 
 MIN_ATTENTION_WEIGHT = 1e-6  # keeps the logarithm of a zero weight finite
@@ -32,7 +32,7 @@ class GuidedHead:
     With `step = "input"` the weights are those of the step whose input is the word, with "output" those of the step
     whose output it is. A word without links is linked to the end symbol; one that has only a possible link is linked
     half to it and half to the end symbol. `attention` is the module name, such as decoder.layers.1.cross; "" is the
-    last but one cross-attention of the decoder, or the only one.
+    penultimate cross-attention of the decoder, or the only one.
     """
 
     name = "guide"
@@ -48,8 +48,8 @@ class GuidedHead:
         self.attention_name, self.head, self.weight = attention, head, weight
         self.step: Literal["input", "output"] = step
 
-    def attention(self, model: Model) -> Part:
-        return cast(Part, model.get_submodule(self.path(model)))
+    def attention(self, model: Model) -> RecordingModule:
+        return cast(RecordingModule, model.get_submodule(self.path(model)))
 
     def path(self, model: Model) -> str:
         """The module name of the guided attention."""
@@ -58,10 +58,10 @@ class GuidedHead:
             raise BuildError("needs a decoder with cross-attention; leave task.guide out", ("guide",))
         if self.attention_name and self.attention_name not in heads:
             raise BuildError(
-                f"there is no cross-attention '{self.attention_name}'" + nearest(self.attention_name, heads),
+                f"there is no cross-attention '{self.attention_name}'" + suggestion(self.attention_name, heads),
                 ("guide", "attention"),
             )
-        path = self.attention_name or last_but_one(heads)
+        path = self.attention_name or penultimate(heads)
         if self.head >= heads[path]:
             raise BuildError(f"{path} has heads 0 to {heads[path] - 1}, got {self.head}", ("guide", "head"))
         return path
@@ -74,8 +74,9 @@ class GuidedHead:
         return -self.weight * (links * weights[:, self.head].clamp(min=MIN_ATTENTION_WEIGHT).log()).sum(-1)
 
 
-def last_but_one(names: Iterable[str]) -> str:
-    """The layer that usually aligns best (Garg et al. 2019); the only one if there is just one."""
+def penultimate(names: Iterable[str]) -> str:
+    """The penultimate name, or the only one. Among the decoder's cross-attentions it is the one that usually aligns
+    best (Garg et al. 2019)."""
     return [*names][-2:][0]
 
 

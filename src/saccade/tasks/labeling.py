@@ -11,7 +11,7 @@ import numpy as np
 from saccade.config import Rate
 from saccade.data.batches import COLLATE_LABELS, Batch, Collate
 from saccade.data.codecs import Codecs, LabelCodec, Scaling, unknown_label
-from saccade.data.sources.rows import Frames, Row
+from saccade.data.sources.rows import Row, Series
 from saccade.data.tokenizers import Tokenizer, TokenizerKind
 from saccade.decode.engine import DecodeConfig
 from saccade.errors import DataError, RunError
@@ -64,7 +64,7 @@ class Labeling(ABC):
 
     @abstractmethod
     def labels(self, row: Any) -> Sequence[str]:
-        """All labels of a row; "" where a step has none."""
+        """All labels of a row; "" where a word or frame has none."""
 
     @abstractmethod
     def encode(self, rows: Sequence[Any], codecs: LabelCodecs, longest: int) -> Encoded: ...
@@ -73,7 +73,8 @@ class Labeling(ABC):
         """Do nothing: labels need nothing besides the rows."""
 
     @abstractmethod
-    def cost(self, model: Model, batch: Batch, smoothing: float) -> Loss: ...
+    def batch_loss(self, model: Model, batch: Batch, smoothing: float) -> Loss:
+        """The loss of a batch with this label smoothing."""
 
     @abstractmethod
     def predict(
@@ -88,7 +89,7 @@ class Labeling(ABC):
 
     def learn(self, rows: Sequence[Row], kind: TokenizerKind, joint: bool) -> LabelCodecs:
         labels = LabelCodec.learn(name for row in rows for name in self.labels(row))
-        series = [row.source for row in rows if isinstance(row, Frames)]
+        series = [row.source for row in rows if isinstance(row, Series)]
         return Codecs(Scaling.learn(series) if series else kind.learn(map(self.text, rows)), labels)
 
     def files(self, codecs: LabelCodecs) -> dict[str, bytes]:
@@ -116,14 +117,14 @@ class Labeling(ABC):
         return kept
 
     def loss(self, model: Model, batch: Batch) -> Loss:
-        return self.cost(model, batch, self.smoothing)
+        return self.batch_loss(model, batch, self.smoothing)
 
     def validate(
         self, model: Model, codecs: LabelCodecs, rows: Sequence[Any], longest: int, decode: DecodeConfig
     ) -> Validation:
         """Cross-entropy per label without smoothing, accuracy and macro F1."""
         corpus = self.encode(rows, codecs, longest).corpus
-        cost, count = summed_cost(model, corpus, decode.batch_tokens, self.cost)
+        cost, count = summed_cost(model, corpus, decode.batch_tokens, self.batch_loss)
         if not math.isfinite(cost):
             raise RunError(DIVERGED)
         predicted = self.predict(model, codecs, rows, longest, decode.batch_tokens)
@@ -146,7 +147,10 @@ class Labeling(ABC):
         """Evaluate predicted labels; `codec` is the source's. Rows without a true label are left out."""
         labeled = [i for i, row in enumerate(rows) if any(self.labels(row))]
         if not labeled:
-            raise DataError(f"data.{split}: no row has a label, so nothing can be evaluated")
+            raise DataError(
+                f"data.{split}: no row has a label, so nothing can be evaluated; add labels to its file, or evaluate "
+                "another split"
+            )
         rows, predicted = [rows[i] for i in labeled], [predicted[i] for i in labeled]
         lengths, length_unit = source_lengths(rows, codec)
         confusion = self.confusion(rows, predicted)
@@ -198,13 +202,16 @@ def _macro_f1(counts: np.ndarray) -> float:
 
 def must_be_text(row: Any) -> None:
     """Raise an error if the row is numeric but the run was trained on text."""
-    if isinstance(row, Frames):
-        raise DataError(f"{row.location}: is a numeric series, but the run was trained on text")
+    if isinstance(row, Series):
+        raise DataError(f"{row.location}: is a numeric series, but the run was trained on text; give a text")
 
 
 def must_be_frames(row: Any) -> None:
-    if not isinstance(row, Frames):
-        raise DataError(f"{row.location}: is text, but the run was trained on numeric series")
+    if not isinstance(row, Series):
+        raise DataError(
+            f"{row.location}: is text, but the run was trained on numeric series; give an .npz file or another source "
+            "of series"
+        )
 
 
 def label_spans(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from saccade.data.batches import Batch
 from saccade.models.assemble import Model
-from saccade.notes import Notes, Part, listen
+from saccade.notes import Notes, RecordingModule, listen
 from saccade.parts.normalizers import SampledPart
 from saccade.shapes import Bool, Float
 
@@ -26,7 +26,7 @@ class Loss:
     logged: dict[str, float] = field(default_factory=dict)
 
 
-def next_token(model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]" = ()) -> Loss:
+def next_token_loss(model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]" = ()) -> Loss:
     """The summed cross-entropy of the target tokens under teacher forcing. Padding is excluded."""
     with auxiliary_losses(model, penalties) as auxiliary:
         hidden, target = teacher_forced_hidden(model, batch)
@@ -34,9 +34,7 @@ def next_token(model: Model, batch: Batch, smoothing: float, penalties: "Sequenc
     return auxiliary.added_to(Loss(total, target.shape[0], {"cost": float(token_costs.sum())}), token_costs, batch)
 
 
-def next_token_r_drop(
-    model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]", r_drop: float
-) -> Loss:
+def r_drop_loss(model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]", r_drop: float) -> Loss:
     """R-Drop (Liang et al. 2021): two forward passes with different dropout masks. The loss is half of the paper's sum
     over both passes: the mean of their cross-entropies plus r_drop · (KL(p‖q) + KL(q‖p)) / 4."""
     twice = batch.doubled()
@@ -54,7 +52,7 @@ def interleave_halves(rows: Tensor) -> Tensor:
     return rows.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
 
 
-def token_labels(model: Model, batch: Batch, smoothing: float) -> Loss:
+def token_label_loss(model: Model, batch: Batch, smoothing: float) -> Loss:
     """The summed cross-entropy of the labels of all positions that have one."""
     with auxiliary_losses(model) as auxiliary:
         states = model.encoder.encode(batch.source.values, batch.source.keep).states
@@ -65,7 +63,7 @@ def token_labels(model: Model, batch: Batch, smoothing: float) -> Loss:
     return auxiliary.added_to(Loss(total, target.shape[0], {"cost": float(token_costs.sum())}), token_costs, batch)
 
 
-def sequence_label(model: Model, batch: Batch, smoothing: float) -> Loss:
+def sequence_label_loss(model: Model, batch: Batch, smoothing: float) -> Loss:
     """The summed cross-entropy of one label per sequence, predicted from the encoder's summary."""
     with auxiliary_losses(model) as auxiliary:
         summary = model.encoder.encode(batch.source.values, batch.source.keep).summary
@@ -94,7 +92,7 @@ class Penalty(Protocol):
 
     name: str
 
-    def attention(self, model: Model) -> Part: ...
+    def attention(self, model: Model) -> RecordingModule: ...
     def cost(self, weights: Float[Tensor, "B H T S"], batch: Batch) -> Float[Tensor, "B T"]: ...
 
 

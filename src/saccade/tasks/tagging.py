@@ -7,17 +7,17 @@ from torch import Tensor
 
 from saccade.data.batches import NO_LABEL, Batch, Corpus
 from saccade.data.codecs import Scaling
-from saccade.data.sources.rows import Frames, Row, Tagged
+from saccade.data.sources.rows import Row, Series, Tagged
 from saccade.data.tokenizers import UNKNOWN, Tokenizer
-from saccade.errors import DataError
+from saccade.errors import DataError, plural
 from saccade.models.assemble import Model
 from saccade.places import Memory
 from saccade.tasks.labeling import LabelCodecs, Labeling, label_spans, must_be_frames, must_be_text, short
-from saccade.tasks.losses import Loss, token_labels
+from saccade.tasks.losses import Loss, token_label_loss
 from saccade.tasks.task import Encoded, ValidationSample
 from saccade.tasks.windows import predict_windows
 
-TaggedOrSeries = Tagged | Frames  # `Frames` with a label for each frame
+TaggedOrSeries = Tagged | Series  # `Series` with a label for each frame
 
 
 class Tagging(Labeling):
@@ -25,12 +25,12 @@ class Tagging(Labeling):
     word's first token."""
 
     command = "tag"
-    rows: tuple[type, ...] = (Tagged, Frames)
+    rows: tuple[type, ...] = (Tagged, Series)
     expects = "a label for each word or each frame"
     unit = "sequences"
 
     def accepts(self, row: Row) -> bool:
-        return isinstance(row, Tagged) or (isinstance(row, Frames) and isinstance(row.target, tuple))
+        return isinstance(row, Tagged) or (isinstance(row, Series) and isinstance(row.target, tuple))
 
     def text(self, row: TaggedOrSeries) -> str:
         return " ".join(row.source)
@@ -42,7 +42,7 @@ class Tagging(Labeling):
         """Sentences longer than `longest` tokens are left out; series are cut into windows of `longest` frames."""
         sources, targets, locations = [], [], []
         unlabeled = too_long = 0
-        for row, (values, positions) in zip(rows, encode_steps(rows, codecs.source), strict=True):
+        for row, (values, positions) in zip(rows, encode_words_or_frames(rows, codecs.source), strict=True):
             labels = np.full(len(values), NO_LABEL)
             labels[positions] = codecs.target.encode(row.target, row.location)
             if isinstance(row, Tagged) and len(values) > longest:
@@ -52,27 +52,27 @@ class Tagging(Labeling):
             unlabeled += not starts
             sources += [values[start : start + longest] for start in starts]
             targets += [labels[start : start + longest] for start in starts]
-            locations += [f"{row.location}, step {start}" if start else row.location for start in starts]
+            locations += [f"{row.location}, frame {start}" if start else row.location for start in starts]
         left_out = {"without a label": unlabeled, "too long": too_long}
         return Encoded(Corpus(sources, targets, self.collate), tuple(locations), left_out)
 
-    def cost(self, model: Model, batch: Batch, smoothing: float) -> Loss:
-        return token_labels(model, batch, smoothing)
+    def batch_loss(self, model: Model, batch: Batch, smoothing: float) -> Loss:
+        return token_label_loss(model, batch, smoothing)
 
     def predict(
         self, model: Model, codecs: LabelCodecs, rows: Sequence[TaggedOrSeries], longest: int, batch_tokens: int
     ) -> list[list[str]]:
-        """A label for each step. Sequences longer than `longest` are split into overlapping windows."""
-        steps = encode_steps(rows, codecs.source)
-        outputs = predict_windows(model, [values for values, _ in steps], longest, batch_tokens, _states, _argmax)
+        """A label for each word or frame. Sequences longer than `longest` are split into overlapping windows."""
+        encoded = encode_words_or_frames(rows, codecs.source)
+        outputs = predict_windows(model, [values for values, _ in encoded], longest, batch_tokens, _states, _argmax)
         tags = []
-        for (_, positions), windows in zip(steps, outputs, strict=True):
+        for (_, positions), windows in zip(encoded, outputs, strict=True):
             kept = [w.output[w.window.keep_from - w.window.first : w.window.keep_to - w.window.first] for w in windows]
             tags.append(codecs.target.decode(np.concatenate(kept)[positions]) if kept else [])
         return tags
 
     def sample(self, row: TaggedOrSeries, predicted: Sequence[str]) -> ValidationSample:
-        if isinstance(row, Frames):
+        if isinstance(row, Series):
             return ValidationSample(row.location, _run_lengths(row.target), _run_lengths(predicted))
         words = row.source
         return ValidationSample(short(words), _side_by_side(words, row.target), _side_by_side(words, predicted))
@@ -94,11 +94,16 @@ def _side_by_side(words: Sequence[str], labels: Sequence[str]) -> str:
     return short([f"{word}/{label or '?'}" for word, label in zip(words, labels, strict=True)])
 
 
-def encode_steps(rows: Sequence[TaggedOrSeries], codec: Tokenizer | Scaling) -> list[tuple[np.ndarray, np.ndarray]]:
+def encode_words_or_frames(
+    rows: Sequence[TaggedOrSeries], codec: Tokenizer | Scaling
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """For each row the model's input, and the input position of each of its words or frames."""
     for row in rows:
         if len(row.source) != len(row.target):
-            raise DataError(f"{row.location}: has {len(row.source):,} steps but {len(row.target):,} labels")
+            raise DataError(
+                f"{row.location}: has {len(row.source):,} words or frames but {plural(len(row.target), 'label')}; give "
+                "each one a label"
+            )
     if isinstance(codec, Scaling):
         return [(_frames(row, codec), np.arange(len(row.source))) for row in rows]
     for row in rows:

@@ -122,7 +122,10 @@ def check_rows(task: Task, rows: Sequence[Row], split: str) -> None:
     """Raise an error that names the first row that the task cannot be trained on."""
     wrong = next((row for row in rows if not task.accepts(row)), None)
     if wrong is not None:
-        raise DataError(f"data.{split}: {wrong.location}: the task needs {task.expects}, which this row does not have")
+        raise DataError(
+            f"data.{split}: {wrong.location}: the task needs {task.expects}, but this row has other data; correct the "
+            "row, or set `task` to one that fits the data"
+        )
 
 
 def file_of(files: Mapping[str, bytes], name: str) -> bytes:

@@ -11,7 +11,7 @@ from saccade.aligners.symmetrize import graded
 from saccade.config import NotNegative, Rate, build
 from saccade.data.batches import COLLATE_PAIRS, Batch, Collate, Corpus
 from saccade.data.codecs import Codecs
-from saccade.data.links import Gold
+from saccade.data.links import GradedLinks
 from saccade.data.sources.rows import Pair, Row
 from saccade.data.tokenizers import Tokenizer, TokenizerKind
 from saccade.decode.engine import DecodeConfig, in_order
@@ -29,7 +29,7 @@ from saccade.tasks.evaluation import (
     source_lengths,
 )
 from saccade.tasks.guides import GuidedHead, GuideSlot, Unguided
-from saccade.tasks.losses import Loss, next_token, next_token_r_drop
+from saccade.tasks.losses import Loss, next_token_loss, r_drop_loss
 from saccade.tasks.task import (
     DIVERGED,
     LOSS,
@@ -124,8 +124,8 @@ class Translation:
         if cells > MAX_ALIGNMENT_CELLS:
             raise DataError(
                 f"task.guide: aligning the training tokens would take {8 * cells / 1e9:,.0f} GB of memory; align "
-                "parts of the text with `saccade align count --symmetrise graded`, concatenate the outputs, and set "
-                "data.train.links = FILE"
+                "parts of the text with `saccade align statistical --symmetrize graded`, concatenate the outputs, and "
+                "set data.train.links = FILE"
             )
         rows = range(len(corpus))
         sources, targets = [corpus.source(row).tolist() for row in rows], [corpus.target(row).tolist() for row in rows]
@@ -134,8 +134,8 @@ class Translation:
 
     def loss(self, model: Model, batch: Batch) -> Loss:
         if self.r_drop:
-            return next_token_r_drop(model, batch, self.smoothing, self.penalties, self.r_drop)
-        return next_token(model, batch, self.smoothing, self.penalties)
+            return r_drop_loss(model, batch, self.smoothing, self.penalties, self.r_drop)
+        return next_token_loss(model, batch, self.smoothing, self.penalties)
 
     def validate(
         self, model: Model, codecs: Tokenizers, rows: Sequence[Pair], longest: int, decode: DecodeConfig
@@ -183,7 +183,7 @@ class Translation:
 
 def _corpus_scores(outputs: Sequence[str], references: Sequence[str]) -> tuple[MetricScore, ...]:
     result = score(outputs, references)
-    titles = {BLEU.key: BLEU.title, CHRF.key: CHRF.title, "bleu_lc_tok": "BLEU, lower-cased and tokenized"}
+    titles = {BLEU.key: BLEU.title, CHRF.key: CHRF.title, "bleu_lowercase": "BLEU, lowercased"}
     matches = np.array([[output == reference, 1] for output, reference in zip(outputs, references, strict=True)])
     return (
         *(
@@ -210,7 +210,7 @@ def _piece_links(pair: Pair, codecs: Tokenizers) -> np.ndarray:
     )
 
 
-def _link_weights(links: Gold) -> Iterator[tuple[int, int, float]]:
+def _link_weights(links: GradedLinks) -> Iterator[tuple[int, int, float]]:
     """Each link with its weight: 1 for a sure link, less for a possible one."""
     weights = dict.fromkeys(links.possible, POSSIBLE_LINK_WEIGHT) | dict.fromkeys(links.sure, 1.0)
     return ((*link, weight) for link, weight in sorted(weights.items()))
@@ -231,4 +231,4 @@ def teacher_forced_cost(
 ) -> tuple[float, int]:
     """The summed cross-entropy of the target tokens of some rows (default: all), and the number of tokens. Perplexity
     is exp(cost / count)."""
-    return summed_cost(model, corpus, batch_tokens, next_token, rows)
+    return summed_cost(model, corpus, batch_tokens, next_token_loss, rows)

@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from saccade.errors import RunError
+from saccade.errors import RunError, remedy
 from saccade.runs.files import clear_leftovers, discard, verify
 from saccade.runs.folder import RunFolder
 from saccade.runs.weights import average, load_training, load_weights, write_checkpoint
 from saccade.training.job import TrainingJob
 from saccade.training.progress import Reporter
 from saccade.training.state import TrainingState
+
+EARLIER_INTACT = "earlier checkpoints are intact"  # after a failed write
 
 
 def save(job: TrainingJob, run: RunFolder, state: TrainingState, *, regular: bool) -> None:
@@ -39,7 +41,8 @@ def _write(job: TrainingJob, run: RunFolder, state: TrainingState, tensors: Mapp
         with run.metrics.open("rb") as file:
             os.fsync(file.fileno())
     facts = {"step": state.step, "threads": torch.get_num_threads(), "ranks": job.ranks.count}
-    write_checkpoint(checkpoints.at(state.step), job.model, tensors, state.plain(), **facts)
+    with remedy(EARLIER_INTACT):
+        write_checkpoint(checkpoints.at(state.step), job.model, tensors, state.plain(), **facts)
     mark(run, state)
     _prune(job, run, state)
 
@@ -62,9 +65,10 @@ def restore(job: TrainingJob, run: RunFolder, report: Reporter) -> TrainingState
     tree = job.ranks.broadcast(tree)
     if tree is None:
         return TrainingState()
+    state = TrainingState.read(tree, run.checkpoints.folder)
     job.strategy.broadcast_weights()
-    job.restore_tensors(tensors)
-    return TrainingState.read(tree)
+    job.restore_tensors(tensors, run.checkpoints.at(state.step))
+    return state
 
 
 def _read_newest(job: TrainingJob, run: RunFolder, report: Reporter) -> tuple[dict[str, Tensor], Any]:
@@ -81,7 +85,7 @@ def _read_newest(job: TrainingJob, run: RunFolder, report: Reporter) -> tuple[di
         return {}, None
     manifest = load_weights(job.model, newest)
     tensors, tree = load_training(newest, manifest)
-    state = TrainingState.read(tree)
+    state = TrainingState.read(tree, newest)
     with run.metrics.open("a+b") as file:
         if file.tell() < state.metrics_bytes:
             report.say(f"warning: {run.metrics}: lines are missing; the curves will have a gap")

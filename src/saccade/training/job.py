@@ -3,6 +3,7 @@
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from saccade.config import build
 from saccade.data.codecs import Codecs
-from saccade.data.sources import Frames, Loaded, Source, load
+from saccade.data.sources import Loaded, Series, Source, load_rows
 from saccade.data.sources.series import leaks
 from saccade.errors import BuildError, ConfigError, DataError, RunError
 from saccade.models.assemble import Model
@@ -57,7 +58,7 @@ class TrainingJob:
         tensors = {name: full_tensor(value) for name, value in sorted(self.optimizer_tensors.items())}
         return tensors | {rng_name(rank): state for rank, state in random_states}
 
-    def restore_tensors(self, tensors: dict[str, Tensor]) -> None:
+    def restore_tensors(self, tensors: dict[str, Tensor], checkpoint: Path) -> None:
         """Load the tensors of a checkpoint on every rank. Rank 0 provides them."""
         parameters = dict(self.strategy.model.named_parameters())
         for path, value in self.ranks.broadcast_tensors(tensors):
@@ -68,7 +69,8 @@ class TrainingJob:
                 torch.set_rng_state(value)
             elif key != "random":
                 raise RunError(
-                    f"the checkpoint has {path}, which train.optimizer does not have; train a new run with --run DIR"
+                    f"{checkpoint}: holds the optimizer state {key} of the weight {name}, which the model does not "
+                    "have, so the checkpoint is of another model; train a new run with --run DIR"
                 )
 
 
@@ -87,14 +89,14 @@ def prepare(
     splits, task = sources_of(recipe), recipe.built_task
     sums = checksums(splits)
     if ranks.is_main and run.started():
-        run.compare(recipe, sums, allow_change)
-    check_same_data(sums, ranks)
+        run.check_unchanged(recipe, sums, allow_change)
+    check_same_data_on_ranks(sums, ranks)
     data = read_data(recipe, task, splits)
     codecs = codecs_of(recipe, run, data, report, ranks)
     train, dev = encode_data(recipe, task, data, codecs, report)
     task.prepare(train, report.say)
     model = run.model(recipe, codecs)
-    strategy = strategy_for(model, task, recipe.train.ranks, ranks, train.corpus.batch([0]), recipe.model.dim)
+    strategy = strategy_for(model, task, recipe.train.parallelism, ranks, train.corpus.batch([0]), recipe.model.dim)
     if ranks.count > 1:
         torch.manual_seed(rank_seed(recipe.seed, ranks.rank))
     try:
@@ -131,7 +133,7 @@ def encode_data(
         for split in data
         if split != "train"
     }
-    dev, left_out = evaluated["dev"], train.left_out | {"on bad lines": data["train"].faults}
+    dev, left_out = evaluated["dev"], train.left_out | {"in bad rows": data["train"].bad_rows}
     if not dev:
         raise DataError(
             "data.dev: every row has a label that does not occur in data.train; correct the labels, or add training "
@@ -139,7 +141,7 @@ def encode_data(
         )
     report.say(
         f"{len(train.corpus):,} {task.unit} to train on (left out: {_counted(left_out)}), {len(dev):,} to validate on "
-        f"(left out: {data['dev'].faults + len(data['dev'].rows) - len(dev):,} on bad lines); {task.describe(codecs)}"
+        f"(left out: {data['dev'].bad_rows + len(data['dev'].rows) - len(dev):,} in bad rows); {task.describe(codecs)}"
     )
     return train, dev
 
@@ -148,7 +150,7 @@ def read_data(recipe: Recipe, task: Task, splits: dict[str, Source]) -> dict[str
     """The training and development rows. The test rows of a labeling task are read too, so that errors in them are
     reported before the training instead of after it."""
     needed = ("train", "dev") if task.has_decoder else ("train", "dev", "test")
-    data = {split: load(splits[split], skip_bad=recipe.data.skip_bad) for split in needed}
+    data = {split: load_rows(splits[split], skip_bad=recipe.data.skip_bad) for split in needed}
     for split, loaded in data.items():
         if not loaded.rows and split != "test":
             raise DataError(
@@ -165,7 +167,7 @@ def read_data(recipe: Recipe, task: Task, splits: dict[str, Source]) -> dict[str
     return data
 
 
-def check_same_data(sums: dict[str, str], ranks: Ranks) -> None:
+def check_same_data_on_ranks(sums: dict[str, str], ranks: Ranks) -> None:
     """Check that every rank, on whatever machine, has the same files as rank 0."""
     for key, checksum in ranks.broadcast(sums).items():
         if sums.get(key) != checksum:
@@ -192,7 +194,7 @@ def own_codecs(recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: 
         return stored
     rows = data["train"].rows
     report.say(
-        "measuring mean and deviation of the series" if isinstance(rows[0], Frames) else "learning the tokenizer"
+        "measuring mean and deviation of the series" if isinstance(rows[0], Series) else "learning the tokenizer"
     )
     return learn_codecs(recipe, rows)
 

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from saccade.data.batches import Batch, Shard, updates
-from saccade.errors import RunError
+from saccade.errors import RunError, remedy
 from saccade.recipe import Recipe
 from saccade.runs.files import write_error
 from saccade.runs.folder import RunFolder
 from saccade.runs.weights import checkpoint_bytes
 from saccade.tasks.losses import Loss
-from saccade.training.checkpointing import average_checkpoints, restore, save
+from saccade.training.checkpointing import EARLIER_INTACT, average_checkpoints, restore, save
 from saccade.training.job import TrainingJob, prepare
 from saccade.training.progress import IntervalReport, Reporter, Silent
 from saccade.training.ranks import process_group
@@ -27,7 +27,7 @@ from saccade.training.state import Elapsed, TrainingState
 from saccade.training.strategies import full_tensor
 
 MAX_SKIPPED_UPDATES = 10  # consecutive updates with NaN or infinite gradients
-AUXILIARY = "parts/"  # prefix of the auxiliary losses in the sums
+AUXILIARY_PREFIX = "auxiliary/"  # prefix of the auxiliary losses in the sums
 
 
 def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = False) -> RunFolder:
@@ -44,7 +44,8 @@ def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = 
                 run_updates(job, run, state, report, interrupts)
                 average_checkpoints(job, run, state, report)
         except OSError as error:
-            raise write_error(path, error, checkpoint_bytes(job.model, job.optimizer_tensors)) from None
+            with remedy(EARLIER_INTACT):
+                raise write_error(path, error, checkpoint_bytes(job.model, job.optimizer_tensors)) from None
         finally:
             report.close()
     return run
@@ -105,6 +106,7 @@ def update(job: TrainingJob, state: TrainingState, batches: Sequence[Batch]) -> 
     sums = job.ranks.all_reduce_sum(rank_sums)
     if not sums["count"]:  # the last rows of an epoch may have no labels
         return
+    # `backward` leaves the mean over ranks: × ranks.count gives the sum over ranks, / count the mean over targets
     norm = scale_gradients(job, job.ranks.count / sums["count"])
     if not (math.isfinite(norm) and math.isfinite(sums["cost"])):
         skip(job, state, batches)
@@ -117,14 +119,14 @@ def update(job: TrainingJob, state: TrainingState, batches: Sequence[Batch]) -> 
 
 
 def batch_sums(batch: Batch, loss: Loss) -> dict[str, float]:
-    """The sums that are logged for a batch. Auxiliary losses have the prefix `AUXILIARY`. The tokens of an idle batch,
-    which a rank without rows computes so that all ranks make the same calls, are not counted."""
+    """The sums that are logged for a batch. Auxiliary losses have the prefix `AUXILIARY_PREFIX`. The tokens of an idle
+    batch, which a rank without rows computes so that all ranks make the same calls, are not counted."""
     tokens = {
         "source_tokens": batch.source_tokens,
         "real_tokens": batch.real_tokens,
         "padded_tokens": batch.padded_tokens,
     }
-    costs = {name if name == "cost" else f"{AUXILIARY}{name}": cost for name, cost in loss.logged.items()}
+    costs = {name if name == "cost" else f"{AUXILIARY_PREFIX}{name}": cost for name, cost in loss.logged.items()}
     return {"count": loss.count, **costs, **{name: 0 if batch.idle else n for name, n in tokens.items()}}
 
 
@@ -166,13 +168,13 @@ def interval_report(job: TrainingJob, state: TrainingState) -> IntervalReport:
     sums, settings = Counter(state.sums), job.recipe.train
     seconds = max(1e-9, state.seconds.interval)
     left = (settings.updates - state.step) * seconds / settings.log_every
-    auxiliary = sorted(name for name in sums if name.startswith(AUXILIARY))
+    auxiliary = sorted(name for name in sums if name.startswith(AUXILIARY_PREFIX))
     return IntervalReport(
         step=state.step,
         updates=settings.updates,
         epoch=state.position.epoch,
         loss=sums["cost"] / sums["count"] if sums["updates"] else None,
-        parts={name.removeprefix(AUXILIARY): sums[name] / sums["count"] for name in auxiliary},
+        auxiliary_losses={name.removeprefix(AUXILIARY_PREFIX): sums[name] / sums["count"] for name in auxiliary},
         gradient_norm=sums["gradient_norm"] / sums["updates"] if sums["updates"] else None,
         skipped=state.skipped,
         rate=job.schedule(state.step),

@@ -22,7 +22,7 @@ class IntervalReport:
     updates: int  # train.updates
     epoch: int
     loss: float | None
-    parts: dict[str, float]  # auxiliary losses by name
+    auxiliary_losses: dict[str, float]  # by name
     gradient_norm: float | None
     skipped: int  # updates, since the beginning
     rate: float
@@ -39,7 +39,8 @@ class IntervalReport:
     def reproducible(self) -> dict[str, Any]:
         """The values that a repeated training reproduces bit by bit, for metrics.jsonl."""
         names = ("step", "epoch", "loss", "perplexity", "rate", "gradient_norm", "skipped")
-        return {name: getattr(self, name) for name in names} | ({"parts": self.parts} if self.parts else {})
+        auxiliary = {"auxiliary_losses": self.auxiliary_losses} if self.auxiliary_losses else {}
+        return {name: getattr(self, name) for name in names} | auxiliary
 
     def measured(self) -> dict[str, Any]:
         """The values that depend on the clock, for timing.jsonl."""

@@ -30,8 +30,8 @@ _PROCESS_GROUPS: list[Any] = []
 
 
 class Ranks(Protocol):
-    """The contract. All ranks call the same methods in the same order. Rank 0 (`is_main`) alone reads and writes the
-    run folder."""
+    """The collective operations between ranks, which all ranks must call in the same order. Rank 0 (`is_main`) alone
+    reads and writes the run folder."""
 
     rank: int
     count: int
@@ -200,7 +200,10 @@ def _rank_errors(rank: int) -> Iterator[None]:
 
 def _agree_on_name(store: Store, rank: int, count: int) -> str:
     """A new name for the process group of this start, agreed on by all ranks. After a restart, torchrun's store may
-    still contain keys of the previous start, such as addresses of ended ranks; under a new name they are not read."""
+    still contain keys of the previous start, such as addresses of ended ranks; under a new name they are not read.
+
+    Each rank writes an id of its own under `hello/<rank>`; rank 0 answers with the name under `welcome/<id>`; the rank
+    confirms under `here/<name>/<rank>`."""
     own = uuid.uuid4().hex
     if rank == 0:
         _announce_name(store, own, set(range(1, count)))
@@ -212,8 +215,8 @@ def _agree_on_name(store: Store, rank: int, count: int) -> str:
 
 
 def _announce_name(store: Store, name: str, missing: set[int]) -> None:
-    """Answer every rank's hello with the name until all ranks have confirmed it. A hello may be left from an earlier
-    start, so an answer alone proves nothing."""
+    """Answer the `hello` of every rank with the name until all ranks have confirmed it. The `hello` of a rank may be
+    left over from an earlier start, so a rank counts as present only when it has confirmed the name."""
     deadline = time.monotonic() + JOIN_TIMEOUT.total_seconds()
     while missing:
         for rank in [rank for rank in missing if store.check([f"saccade/hello/{rank}"])]:

@@ -33,7 +33,8 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        # torchrun forwards the Ctrl-C that this process also got as SIGTERM: not a second request
+        # at Ctrl-C this process gets SIGINT from the terminal and SIGTERM from torchrun: the SIGTERM is not a second
+        # request
         forwarded = number == signal.SIGTERM and "TORCHELASTIC_RUN_ID" in os.environ
         if self.number and not forwarded:
             raise SystemExit(128 + number)

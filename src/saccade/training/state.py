@@ -1,6 +1,7 @@
 """The state of a training besides weights and optimizer: everything that resuming needs, as JSON."""
 
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from saccade.data.batches import SamplerState
@@ -40,7 +41,7 @@ class TrainingState:
         return asdict(self)
 
     @classmethod
-    def read(cls, tree: Any) -> "TrainingState":
+    def read(cls, tree: Any, checkpoint: Path) -> "TrainingState":
         try:
             values = {name: tree[name] for name in cls.__dataclass_fields__}
             values["position"] = SamplerState(**values["position"])
@@ -49,8 +50,8 @@ class TrainingState:
             return cls(**values)
         except (AttributeError, KeyError, TypeError) as error:
             raise RunError(
-                "the training state does not fit this version of Saccade; resume with the version that wrote it, or "
-                f"train a new run with --run DIR: {error!r}"
+                f"{checkpoint}: its training state does not fit this version of Saccade ({error!r}); resume with the "
+                "version that wrote it, or train a new run with --run DIR"
             ) from None
 
     def add(self, sums: dict[str, float]) -> None:

@@ -23,11 +23,12 @@ from saccade.training.threads import ThreadedReplicas, can_thread
 if TYPE_CHECKING:  # imported where a model is sharded, because the import takes a third of a second
     from torch.distributed.tensor import DTensor
 
-Distribution = Literal["replicated", "sharded"]
+Parallelism = Literal["replicated", "sharded"]
 
 
 class Strategy(Protocol):
-    """The contract. After the last batch of an update the gradients are the mean over all ranks of their sums.
+    """Computes the gradients of an update, batch by batch. After the last batch, `.grad` is the mean over ranks of each
+    rank's sum of gradients.
 
     `model` is the one whose parameters are trained. It differs from the model that is validated and saved if that one
     is sharded or on another device.
@@ -48,8 +49,8 @@ class Strategy(Protocol):
         ...
 
 
-class SingleReplica:
-    """One process, one thread of Python: the model itself."""
+class SingleProcessStrategy:
+    """Computes the gradients in a single process, in one Python thread and with the model itself."""
 
     def __init__(self, model: Model, task: Task):
         self.model, self.task = model, task
@@ -77,10 +78,10 @@ class LossModule(nn.Module):
         return loss.total, loss.count, loss.logged
 
 
-class Replicated:
-    """One of several ranks. `model` is trained; `whole` is the complete model, which is another object if `model` is
-    sharded or on another device. `sync_gradients(last)` is a context in which gradients are averaged over ranks
-    if `last`."""
+class DistributedStrategy:
+    """Computes the gradients on one of several ranks, for DDP and for FSDP2. `model` is trained; `whole` is the
+    complete model, which is another object if `model` is sharded or on another device. `sync_gradients(last)` is a
+    context in which gradients are averaged over ranks if `last`."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class Replicated:
 
 
 def strategy_for(
-    model: Model, task: Task, distribution: Distribution, ranks: Ranks, example: Batch, dim: int
+    model: Model, task: Task, parallelism: Parallelism, ranks: Ranks, example: Batch, dim: int
 ) -> Strategy:
     """The strategy for this process. `example` is any batch; it serves to find the weights that get gradients. `dim` is
     the width of the model."""
@@ -139,10 +140,10 @@ def strategy_for(
         return (
             ThreadedReplicas(model, task, threads, dim)
             if threads > 1 and can_thread(model)
-            else SingleReplica(model, task)
+            else SingleProcessStrategy(model, task)
         )
     model.train()
-    return replicated(model, task, ranks, example) if distribution == "replicated" else sharded(model, task, ranks)
+    return replicated(model, task, ranks, example) if parallelism == "replicated" else sharded(model, task, ranks)
 
 
 def replicated(whole: Model, task: Task, ranks: Ranks, example: Batch) -> Strategy:
@@ -160,7 +161,7 @@ def replicated(whole: Model, task: Task, ranks: Ranks, example: Batch) -> Strate
     # a new training and before a resumed one; otherwise their results would not be bit-identical.
     trial_backward(ddp, example.to(ranks.device))
     ddp.zero_grad()
-    return Replicated(whole, model, ranks, ddp, lambda last: nullcontext() if last else ddp.no_sync())
+    return DistributedStrategy(whole, model, ranks, ddp, lambda last: nullcontext() if last else ddp.no_sync())
 
 
 def trial_backward(loss_module: nn.Module, example: Batch) -> None:
@@ -191,7 +192,7 @@ def sharded(whole: Model, task: Task, ranks: Ranks) -> Strategy:
         fsdp.set_requires_gradient_sync(last)
         return nullcontext()
 
-    return Replicated(whole, model, ranks, loss_module, sync_gradients)
+    return DistributedStrategy(whole, model, ranks, loss_module, sync_gradients)
 
 
 def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":

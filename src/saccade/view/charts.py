@@ -37,7 +37,7 @@ class Scale:
     ticks: tuple[float, ...]
 
     @classmethod
-    def round(cls, low: float, high: float, start: float, end: float) -> Scale:
+    def with_round_ends(cls, low: float, high: float, start: float, end: float) -> Scale:
         """A scale that contains both values and begins and ends with round numbers."""
         high = high if high > low else low + (abs(low) or 1.0)
         step = _round_step((high - low) / 5)
@@ -87,7 +87,7 @@ def line_chart(
     values = [value for curve in curves for value in curve.points.values()]
     steps = sorted({step for curve in curves for step in curve.points})
     x_scale = Scale.until(steps[-1], LEFT, WIDTH - RIGHT)
-    y_scale = Scale.round(0 if from_zero else min(values), max(values), HEIGHT - BOTTOM, TOP)
+    y_scale = Scale.with_round_ends(0 if from_zero else min(values), max(values), HEIGHT - BOTTOM, TOP)
     body = [_grid(x_scale, y_scale)]
     body.append(_best_checkpoint_line(best, x_scale) if best is not None and best <= x_scale.high else "")
     body += [_line(number, curve, x_scale, y_scale) for number, curve in enumerate(curves, 1)]
@@ -100,7 +100,7 @@ def line_chart(
     value_table = table("values", title, ["update", *(escape(curve.name) for curve in curves)], rows)
     scales = f'data-x-scale="{x_scale.low} {x_scale.high} {x_scale.start} {x_scale.end}"'
     scales += f' data-y-scale="{y_scale.low} {y_scale.high} {y_scale.start} {y_scale.end}"'
-    summary = f"Values (every {stride}th and the last)" if stride > 1 else "Values"
+    summary = f"Values (one in {stride}, and the last)" if stride > 1 else "Values"
     svg = _svg(title, description, "".join(body), scales)
     return _figure(title, [curve.name for curve in curves], svg, _details(summary, value_table))
 
@@ -110,7 +110,7 @@ def bar_chart(
 ) -> str:
     """Groups of bars from 0 to 100, one group per label. `heading` says what the labels are; each group shows its
     label and its number of rows, from `counts`."""
-    y_scale = Scale.round(0, 100, HEIGHT - BOTTOM - 16, TOP)
+    y_scale = Scale.with_round_ends(0, 100, HEIGHT - BOTTOM - 16, TOP)
     group_width = (WIDTH - LEFT - RIGHT) / max(1, len(labels))
     bar_width = min(34.0, group_width * 0.7 / max(1, len(bars)))
     body = [_grid(None, y_scale)]

@@ -1,5 +1,7 @@
 """The report of a run: one HTML file with scores, curves, examples, attention, config and environment. It loads nothing
-from the network."""
+from the network.
+
+The "update" of a checkpoint or a validation in the texts of the report is its step: the number of updates before it."""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ import torch
 import saccade
 from saccade.config import plain
 from saccade.console import clock
-from saccade.data.sources import Frames
+from saccade.data.sources import Series
 from saccade.errors import RunError
-from saccade.recipe import SPLITS, Recipe, kind_of, part_of, row_types
-from saccade.runs.folder import CONFIG, RunFolder
-from saccade.runs.history import History, ValidationRecord
+from saccade.recipe import SPLITS, Recipe, factory_of, kind_of, row_types
+from saccade.runs.folder import CONFIG_FILE, RunFolder
+from saccade.runs.history import AUXILIARY_CURVE, History, ValidationRecord
 from saccade.tasks.evaluation import Evaluation
 from saccade.tasks.task import LOSS
 from saccade.view.charts import MIN_RELIABLE_ROWS, Curve, bar_chart, line_chart
@@ -62,7 +64,7 @@ class ReportData:
         return {key.rpartition(".")[2]: stored[key] for key in stored if key.startswith(f"data.{split}.")}
 
     def best_step(self) -> int | None:
-        """The update of the best checkpoint."""
+        """The step (number of updates) of the best checkpoint."""
         best = self.run.checkpoints.marked("best")
         number = best.name.removeprefix("step-") if best else ""
         return int(number) if number.isdecimal() else None
@@ -242,7 +244,7 @@ def _curves(data: ReportData) -> str:
     history, best = data.history, data.best_step()
     recorded = {key for validation in history.validations for key in validation.scores}
     metrics = {key: title for key, title in _metric_titles(data).items() if key in recorded and key != LOSS.key}
-    auxiliary = [name for name in history.curves if name.startswith("parts.")]
+    auxiliary = [name for name in history.curves if name.startswith(AUXILIARY_CURVE)]
     charts = [
         line_chart(
             "Loss",
@@ -274,7 +276,7 @@ def _curves(data: ReportData) -> str:
         ),
     ]
     if auxiliary:
-        curves = [Curve(name.removeprefix("parts."), history.curve(name)) for name in auxiliary]
+        curves = [Curve(name.removeprefix(AUXILIARY_CURVE), history.curve(name)) for name in auxiliary]
         charts.append(line_chart("Auxiliary losses", curves, lambda value: f"{value:.4f}"))
     best_note = "The vertical line marks the best checkpoint. " if best is not None else ""
     caption = f"The horizontal axis counts updates. {best_note}Point at a curve to see its values."
@@ -285,7 +287,7 @@ def _curves(data: ReportData) -> str:
 
 
 def _best_and_worst(data: ReportData) -> str:
-    compare_words = row_types(part_of(data.recipe.data.train)) != {Frames}
+    compare_words = row_types(factory_of(data.recipe.data.train)) != {Series}
     samples = validation_samples(data.history.validations, compare_words)
     if data.evaluation is None:
         return f"<p>{missing(data.no_evaluation_reason)}</p>{samples}"
@@ -320,9 +322,9 @@ def _attention(data: ReportData) -> str:
 
 
 def _config(data: ReportData) -> str:
-    text = (data.run.path / CONFIG).read_text("utf-8", errors="replace")
-    summary = f"All {text.count(chr(10)):,} lines of {CONFIG}, including defaults"
-    content = scroll_area(f"<pre><code>{escape(text)}</code></pre>", CONFIG)
+    text = (data.run.path / CONFIG_FILE).read_text("utf-8", errors="replace")
+    summary = f"All {text.count(chr(10)):,} lines of {CONFIG_FILE}, including defaults"
+    content = scroll_area(f"<pre><code>{escape(text)}</code></pre>", CONFIG_FILE)
     return f"<details><summary>{summary}</summary>{content}</details>"
 
 
@@ -350,7 +352,7 @@ def _stored(value: Any) -> str:
 def _reproduce(data: ReportData) -> str:
     path, threads = data.run.path, data.manifest.get("threads")
     new_run = os.path.normpath(path / ".." / f"{path.resolve().name}-again")
-    command = shlex.join(["saccade", "train", str(path / CONFIG), "--run", new_run])
+    command = shlex.join(["saccade", "train", str(path / CONFIG_FILE), "--run", new_run])
     command = f"OMP_NUM_THREADS={threads} {command}" if isinstance(threads, int) else command
     caption = (
         "Run this in the folder in which the run was trained, with the same data files. With the same versions, number "

@@ -67,7 +67,7 @@ def check_each_row_once_per_epoch(corpus: Corpus, tokens: int) -> None:
 
 def check_token_budget(corpus: Corpus, tokens: int, gather: int = 0) -> None:
     """A batch has at most `tokens` padded tokens, unless a single row has more; an update has at least `gather` target
-    tokens, and no batch more than it needs for that."""
+    tokens, except the last update of an epoch, and not one batch more than that takes."""
     for group, state in first_updates(corpus, tokens, 20, gather=gather):
         for batch in group:
             for side in (batch.source, batch.inputs, batch.outputs):

@@ -11,9 +11,9 @@ from saccade.config import Config, Slot, python_layer, resolve, to_toml, wiring
 
 
 def check_wiring(part: Callable[..., Any], available: Iterable[str]) -> None:
-    """Every wiring parameter of the part has a name that its slot's site passes."""
-    unknown = set(wiring(part)) - set(available)
-    assert not unknown, f"{part} has the parameters {sorted(unknown)}, but its site only passes {sorted(available)}"
+    """Every wiring parameter of the part has a name that the code which builds its slot passes."""
+    unknown, passed = sorted(set(wiring(part)) - set(available)), sorted(available)
+    assert not unknown, f"{part} has the parameters {unknown}, but the code that builds its slot passes only {passed}"
 
 
 def check_toml(table: Table, tree: dict[str, Any]) -> None:

@@ -34,8 +34,8 @@ def check_incremental_decoding(model: Model) -> None:
 
 
 def check_select(model: Model) -> None:
-    """After `select` each hypothesis goes on as in a forced pass over its own tokens; what is computed from the memory
-    keeps one row per sentence."""
+    """After `select`, each hypothesis has the hidden states of a teacher-forced pass over its own tokens; tensors that
+    are computed from the memory keep one row per sentence."""
     model.eval()
     inputs = random_inputs(model)
     memory = model.encoder.encode(inputs.source, inputs.source_keep)

@@ -14,7 +14,9 @@ from saccade.places import Memory, Places
 
 
 def check_mixer(make: Callable[[bool], nn.Module]) -> None:
-    """`make(causal)` builds the mixer."""
+    """Self-attention keeps the shape of its input, also in a later step. If all keys are padding, the output is the
+    last projection of zeros, and all gradients are finite; padding has no gradient. `make(causal)` builds the
+    mixer."""
     generator = torch.Generator().manual_seed(0)
     x, states = torch.randn(B, T, D, generator=generator), torch.randn(B, S, D, generator=generator)
     for causal in (False, True):

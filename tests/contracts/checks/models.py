@@ -14,13 +14,14 @@ from saccade.data.tokenizers import SPECIAL
 from saccade.models.assemble import Model
 from saccade.places import select
 from saccade.runs.weights import load_weights, write_checkpoint
-from saccade.tasks.losses import next_token
+from saccade.tasks.losses import next_token_loss
 
 
 def check_shapes(model: Model) -> None:
     """Every shape annotation holds: in training and evaluation mode, with and without capture, for padded, unpadded
-    and single rows, and for hypotheses that share a memory. The annotations are only checked by this and the next
-    check; the other checks run the same code paths without them."""
+    and single rows, and for hypotheses that share a memory. Of the checks that run for every variant, only this one and
+    `check_gradients_reach_all_weights` run with shape annotations checked (see `SHAPE_CHECKS` in
+    `tests/contracts/test_models.py`); the others run the same code paths without them, because that is faster."""
     inputs = random_inputs(model)
     unpadded = ModelInputs(inputs.source, None, inputs.target, None)
     for capturing, batch in itertools.product((True, False), (inputs, unpadded, inputs.unpadded_row(1))):
@@ -44,7 +45,7 @@ def check_shapes(model: Model) -> None:
 def check_gradients_reach_all_weights(model: Model) -> None:
     """Every weight has a finite gradient that is not zero."""
     model.train().zero_grad()
-    next_token(model, small_corpus(model).batch(range(4)), 0.1).total.backward()
+    next_token_loss(model, small_corpus(model).batch(range(4)), 0.1).total.backward()
     for name, weight in model.named_parameters():
         assert weight.grad is not None, f"{name} has no gradient"
         assert weight.grad.isfinite().all(), f"the gradient of {name} is not finite"

@@ -11,7 +11,8 @@ from contracts.variants import B, D, T
 
 
 def check_readout(make: Callable[[int], Any]) -> None:
-    """`make(width)` builds the readout for contexts of a width, which may be 0."""
+    """The hidden state has the shape of the cell state, depends on it, and is computed for each position separately.
+    `make(width)` builds the readout for contexts of this width, which may be 0."""
     generator = torch.Generator().manual_seed(0)
     for width in (0, 7, D):
         readout = make(width)

@@ -22,7 +22,7 @@ def check_score(score: Any, normalizer: Any) -> None:
     assert key.shape == (B, heads, S, score.prepared), "`prepared` is not the width of a prepared key"
     keep = padding_mask(SOURCE_LENGTHS)[:, None, None]
     weights = normalizer(scores, keep)
-    if score.dot and normalizer.is_softmax:
+    if score.is_dot_product and normalizer.is_softmax:
         fused = F.scaled_dot_product_attention(query, key, v, keep, scale=1.0)
         assert_close(fused, weights @ v, "the fused kernel")
     for row, head in itertools.product(range(B), range(heads)):

@@ -21,15 +21,13 @@ def search_outputs(
     sources: Sequence[Sequence[int]],
     longest: Sequence[int],
     prefixes: Sequence[Sequence[int]] | None = None,
-    names: Sequence[int] | None = None,
 ) -> list[list[ScoredTokens]]:
     """The hypotheses of each source, in order. The search must return each sentence exactly once."""
     source = batches.Padded.of([np.array([*source, END]) for source in sources])
     constraints = Constraints.of(list(longest), prefixes)
-    names = list(range(len(sources)) if names is None else names)
     with torch.inference_mode():
         memory = model.encoder.encode(source.values, source.keep)
-        outputs = list(run_search(search, UnfusedDecoder(model), memory, constraints, names))
+        outputs = list(run_search(search, UnfusedDecoder(model), memory, constraints, list(range(len(sources)))))
     assert sorted(row for row, _ in outputs) == list(range(len(sources))), "not every sentence was returned once"
     return [hypotheses for _, hypotheses in sorted(outputs, key=lambda output: output[0])]
 

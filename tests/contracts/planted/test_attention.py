@@ -31,14 +31,16 @@ from contracts.checks.scores import check_score
 from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, on_model, patched
 from contracts.variants import NO_DROPOUT, D, named
 from saccade.models.stacked import Stacked
-from saccade.notes import Notes, Part
+from saccade.notes import Notes, RecordingModule
 from saccade.parts import MultiHead, ScaledDot, Softmax
 from saccade.parts.mixers import attend
 from saccade.parts.normalizers import masked_scores
 from saccade.places import Places, attention_mask
 
 pytestmark = pytest.mark.slow
-LAST, STEP, KEYS, NOTE, RECORD = Places.last, Stacked.step, MultiHead._keys_and_values, Part.note, Notes.record
+# The original functions: the defects below call them after they are patched.
+LAST, STEP, KEYS = Places.last, Stacked.step, MultiHead._keys_and_values
+NOTE, RECORD = RecordingModule.note, Notes.record
 
 
 def fused_attention(
@@ -82,7 +84,7 @@ def mask_of_first_row(queries: Places, keys: Places, causal: bool) -> Any:
     return mask if mask is None else mask[:1]
 
 
-def note_half(self: Part, kind: str, value: torch.Tensor, queries: Places) -> None:
+def note_half(self: RecordingModule, kind: str, value: torch.Tensor, queries: Places) -> None:
     NOTE(self, kind, 0.5 * value, queries)
 
 
@@ -182,7 +184,7 @@ DEFECTS = [
         patched(Softmax, "forward", softmax_with_added_mask),
         (ALL_PADDING, normalizer_check),
     ),
-    Defect("notes with half of the weights", patched(Part, "note", note_half), (WEIGHTS,)),
+    Defect("notes with half of the weights", patched(RecordingModule, "note", note_half), (WEIGHTS,)),
     Defect(
         "the fused kernel scales a second time",
         patched(attend, "_fused", fused_attention(correct_mask, correct_is_causal)),

@@ -19,15 +19,16 @@ from contracts.checks.tokenizers import TEXTS, check_tokenizer
 from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, patched
 from saccade.data import batches
 from saccade.data.batches import Corpus, SamplerState
-from saccade.data.tokenizers import SPECIAL, Symbols, WordVocabulary
+from saccade.data.tokenizers import SPECIAL, SymbolTokenizer, WordKind
 
 pytestmark = pytest.mark.slow
-DUMP, BATCH = Symbols.dump, Corpus.batch
+# The original functions: the defects below call them after they are patched.
+DUMP, BATCH = SymbolTokenizer.dump, Corpus.batch
 EPOCH_BATCHES, UPDATES, BY_LENGTH = batches.epoch_batches, batches.updates, batches.by_length
 
 
-def dump_without_last_symbol(self: Symbols) -> bytes:
-    return DUMP(Symbols(self._symbols[len(SPECIAL) : -1], str.split, " "))
+def dump_without_last_symbol(self: SymbolTokenizer) -> bytes:
+    return DUMP(SymbolTokenizer(self._symbols[len(SPECIAL) : -1], str.split, " "))
 
 
 def order_of_global_generator(corpus: Corpus, tokens: int, seed: int, epoch: int) -> list[np.ndarray]:
@@ -66,7 +67,7 @@ def batch_without_end(self: Corpus, rows: Any) -> Any:
 
 
 def tokenizer_check() -> None:
-    kind = WordVocabulary()
+    kind = WordKind()
     check_tokenizer(kind.learn(TEXTS), kind.read)
 
 
@@ -81,13 +82,17 @@ def epoch_check() -> None:
 DEFECTS = [
     Defect(
         "decoded words without spaces",
-        patched(Symbols, "decode", lambda self, ids: "".join(self._symbols[i] for i in ids if i >= len(SPECIAL))),
+        patched(
+            SymbolTokenizer, "decode", lambda self, ids: "".join(self._symbols[i] for i in ids if i >= len(SPECIAL))
+        ),
         (tokenizer_check,),
     ),
-    Defect("a file without the last symbol", patched(Symbols, "dump", dump_without_last_symbol), (tokenizer_check,)),
+    Defect(
+        "a file without the last symbol", patched(SymbolTokenizer, "dump", dump_without_last_symbol), (tokenizer_check,)
+    ),
     Defect(
         "special tokens in the decoded text",
-        patched(Symbols, "decode", lambda self, ids: " ".join(self._symbols[i] for i in ids)),
+        patched(SymbolTokenizer, "decode", lambda self, ids: " ".join(self._symbols[i] for i in ids)),
         (tokenizer_check,),
     ),
     Defect(

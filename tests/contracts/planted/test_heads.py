@@ -19,6 +19,7 @@ from saccade.parts.heads import ChunkedCrossEntropy
 from saccade.tasks import losses
 
 pytestmark = pytest.mark.slow
+# The original functions: the defects below call them after they are patched.
 CROSS_ENTROPY, SYMMETRIC_KL = heads.cross_entropy, heads._symmetric_kl
 TEACHER_FORCED_HIDDEN = losses.teacher_forced_hidden
 
@@ -71,7 +72,7 @@ def gradient_of_first_distribution_only(p: torch.Tensor, q: torch.Tensor, *buffe
 
 
 def mean_loss(model: Any, batch: Any, smoothing: float) -> Any:
-    loss = losses.next_token(model, batch, smoothing)
+    loss = losses.next_token_loss(model, batch, smoothing)
     return replace(loss, total=loss.total / loss.count)
 
 
@@ -118,7 +119,7 @@ DEFECTS = [
         patched(heads, "cross_entropy", cross_entropy_of_all_logits),
         (lambda: check_head_memory(HeadAndEmbedding("tied", 211).head, 101, 211),),
     ),
-    Defect("a loss that is a mean", patched(loss_checks, "next_token", mean_loss), (SUMS,)),
+    Defect("a loss that is a mean", patched(loss_checks, "next_token_loss", mean_loss), (SUMS,)),
     Defect(
         "decoder inputs as targets",
         patched(losses, "teacher_forced_hidden", hidden_with_inputs_as_targets),

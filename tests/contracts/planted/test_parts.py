@@ -28,6 +28,7 @@ from saccade.parts import Dropout, LayerNorm, Learned, Sinusoidal, TokenEmbeddin
 from saccade.places import Places
 
 pytestmark = pytest.mark.slow
+# The original functions: the defects below call them after they are patched.
 STEP, EMBED, PLACES_OF = Stacked.step, Sinusoidal.embed, Places.of
 IDS = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
 

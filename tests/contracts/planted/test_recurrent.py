@@ -40,10 +40,11 @@ from saccade.places import Places, select
 from saccade.tasks import losses
 
 pytestmark = pytest.mark.slow
+# The original functions: the defects below call them after they are patched.
 WHOLE, INITIAL_STATE, CELL_STEP = RecurrentNet.whole, RecurrentNet.initial_state, RecurrentNet.step
 DECODER_STEPS, GATES, DEEP = RecurrentDecoder._step_by_step, RecurrentDecoder._gates, Deep.forward
 COVERAGE_STEPS, COVERAGE_SCORES, JOIN = Unprojected._step_by_step, Unprojected._attend_with_coverage, Additive.join
-HARD, POLICY_LOSS, SPARSEMAX, REAL = Hard.forward, Hard.policy_loss, Sparsemax.forward, losses._keep_mask
+HARD, POLICY_LOSS, SPARSEMAX, KEEP_MASK = Hard.forward, Hard.policy_loss, Sparsemax.forward, losses._keep_mask
 
 
 def whole_without_packing(self: RecurrentNet, x: Any, places: Places, state: Any = None) -> Any:
@@ -129,7 +130,7 @@ def sparsemax_below_one(self: Sparsemax, scores: Any, keep: Any, queries: Any = 
 
 
 def all_positions_real(batch: Any, side: str) -> torch.Tensor:
-    return torch.ones_like(REAL(batch, side))
+    return torch.ones_like(KEEP_MASK(batch, side))
 
 
 def mean_with_padding(self: Mean, states: torch.Tensor, places: Places) -> torch.Tensor:
@@ -162,7 +163,7 @@ def policy_loss_check() -> None:
     check_policy_loss(Hard())
 
 
-FED, COVERAGE, HARD_ATTENTION = "recurrent-lstm-after-True", "coverage", "hard-additive"
+FED, COVERAGE, HARD_ATTENTION = "recurrent-lstm-after-fed", "coverage", "hard-additive"
 COVERAGE_CHECKS = (on_model(check_coverage, COVERAGE), on_model(check_coverage, "coverage-after"))
 
 DEFECTS = [
@@ -175,7 +176,7 @@ DEFECTS = [
     Defect(
         "a step that returns the first layer",
         patched(RecurrentNet, "step", output_of_first_layer),
-        (cell_check, on_model(check_incremental_decoding, "recurrent-gru-after-False")),
+        (cell_check, on_model(check_incremental_decoding, "recurrent-gru-after")),
     ),
     Defect(
         "select leaves out the cell's state",
@@ -216,8 +217,8 @@ DEFECTS = [
         "the readout gets the context of another step",
         patched(Deep, "forward", readout_of_next_context),
         (
-            on_model(check_incremental_decoding, "recurrent-gru-before-False"),
-            on_model(check_causal_mask, "recurrent-gru-after-False"),
+            on_model(check_incremental_decoding, "recurrent-gru-before"),
+            on_model(check_causal_mask, "recurrent-gru-after"),
             lambda: check_readout(lambda context: Deep(D, context)),
         ),
     ),

@@ -17,7 +17,7 @@ from saccade.decode.search import SEARCHES
 from saccade.places import PerSentence, Places, select
 
 pytestmark = pytest.mark.slow
-APPLY = Constraints.apply
+APPLY = Constraints.apply  # the original function: the defects below call it after it is patched
 
 
 def select_copying_the_memory(state: Any, rows: Any, sentences: Any = None) -> Any:

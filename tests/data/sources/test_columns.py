@@ -1,4 +1,4 @@
-"""The columns source: CoNLL-2003, CoNLL-U and two-column TSV, and the faults of each."""
+"""The columns source: CoNLL-2003, CoNLL-U and two-column TSV, and the bad rows of each."""
 
 import gzip
 import os
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.sources import SOURCES, Fault, Tagged, load
+from saccade.data.sources import SOURCES, BadRow, Tagged, load_rows
 from saccade.data.sources.columns import Columns
 from saccade.errors import DataError
 
@@ -21,13 +21,13 @@ def columns(folder: Path, content: str | bytes, name: str = "t.tsv", **options: 
     return Columns(folder, file=name, **options)
 
 
-def rows_of(folder: Path, content: str | bytes, **options: Any) -> list[Tagged | Fault]:
+def rows_of(folder: Path, content: str | bytes, **options: Any) -> list[Tagged | BadRow]:
     return list(columns(folder, content, **options).rows())
 
 
-def only_fault(folder: Path, content: str | bytes, **options: Any) -> str:
-    (fault,) = (row for row in rows_of(folder, content, **options) if isinstance(row, Fault))
-    return str(fault)
+def only_bad_row(folder: Path, content: str | bytes, **options: Any) -> str:
+    (bad_row,) = (row for row in rows_of(folder, content, **options) if isinstance(row, BadRow))
+    return str(bad_row)
 
 
 # the three formats
@@ -136,11 +136,11 @@ def test_column_count_of_the_sentence_takes_precedence_over_that_of_the_file(tmp
 
 def test_bad_first_line_does_not_turn_words_into_comments(tmp_path: Path):
     rows = rows_of(tmp_path, "broken\n\n#\tX\n\na\tY\n")
-    assert [type(row) for row in rows] == [Fault, Tagged, Tagged]
+    assert [type(row) for row in rows] == [BadRow, Tagged, Tagged]
     assert rows[1] == Tagged(("#",), ("X",), "t.tsv:3")
 
 
-# faults: one per bad sentence; its neighbors are read
+# bad rows: one per bad sentence; its neighbors are read
 
 BAD = {
     "too few columns": ("a\tX\nb\n", "t.tsv:4: too few columns: expected at least 2, got 1", {"label": 1}),
@@ -157,25 +157,25 @@ BAD = {
 
 
 @pytest.mark.parametrize(("sentence", "reason", "options"), BAD.values(), ids=BAD.keys())
-def test_bad_sentence_is_one_fault(tmp_path: Path, sentence: str, reason: str, options: dict[str, Any]):
+def test_bad_sentence_is_one_bad_row(tmp_path: Path, sentence: str, reason: str, options: dict[str, Any]):
     rows = rows_of(tmp_path, f"x\tX\n\n{sentence}\ny\tY\n", **options)
-    assert [type(row) for row in rows] == [Tagged, Fault, Tagged]
+    assert [type(row) for row in rows] == [Tagged, BadRow, Tagged]
     assert reason in str(rows[1])
 
 
-def test_invalid_utf8_and_byte_order_mark_are_faults(tmp_path: Path):
-    assert "t.tsv:2: byte 0xe9" in only_fault(tmp_path, b"a\tX\ncaf\xe9\tX\n")
-    assert "t.tsv:1: the file starts with a byte order mark" in only_fault(tmp_path, b"\xef\xbb\xbfa\tX\n")
+def test_invalid_utf8_and_byte_order_mark_are_bad_rows(tmp_path: Path):
+    assert "t.tsv:2: byte 0xe9" in only_bad_row(tmp_path, b"a\tX\ncaf\xe9\tX\n")
+    assert "t.tsv:1: the file starts with a byte order mark" in only_bad_row(tmp_path, b"\xef\xbb\xbfa\tX\n")
 
 
-def test_negative_column_beyond_the_line_is_a_fault(tmp_path: Path):
-    assert "too few columns: expected at least 3, got 2" in only_fault(tmp_path, "a\tX\n", label=-3)
+def test_negative_column_beyond_the_line_is_a_bad_row(tmp_path: Path):
+    assert "too few columns: expected at least 3, got 2" in only_bad_row(tmp_path, "a\tX\n", label=-3)
 
 
 def test_word_and_label_must_be_different_columns(tmp_path: Path):
     with pytest.raises(DataError, match="label: is the same column as 'word' \\(1\\)"):
         Columns(tmp_path, file="t", word=1, label=1)
-    assert "are the same column" in only_fault(tmp_path, "a\tb\tc\n", word=2, label=-1)
+    assert "are the same column" in only_bad_row(tmp_path, "a\tb\tc\n", word=2, label=-1)
 
 
 def test_truncated_gzip_is_an_error_with_its_line(tmp_path: Path):
@@ -185,7 +185,7 @@ def test_truncated_gzip_is_an_error_with_its_line(tmp_path: Path):
 
 
 def test_missing_file_names_its_option(tmp_path: Path):
-    with pytest.raises(DataError, match="no such file \\(option 'file'\\)"):
+    with pytest.raises(DataError, match="no such file; correct the option 'file'"):
         list(Columns(tmp_path, file="none").rows())
 
 
@@ -213,7 +213,7 @@ SENTENCES = st.lists(st.lists(st.tuples(WORDS.filter(str.strip), WORDS), min_siz
 def test_any_words_round_trip(sentences: list[list[tuple[str, str]]]):
     text = "\n".join("".join(f"{n}\t{word}\t{label}\n" for n, (word, label) in enumerate(s)) for s in sentences)
     with tempfile.TemporaryDirectory() as folder:
-        rows = load(columns(Path(folder), text, word=1, label=2), skip_bad=False).rows
+        rows = load_rows(columns(Path(folder), text, word=1, label=2), skip_bad=False).rows
     assert [list(zip(row.source, row.target, strict=True)) for row in rows] == sentences
 
 
@@ -231,13 +231,13 @@ def test_any_bytes_give_rows_or_a_data_error(content: bytes, word: int, label: i
         except DataError:
             return
     for row in rows:
-        assert isinstance(row, Fault) or (len(row.source) == len(row.target) > 0 and all(row.source))
+        assert isinstance(row, BadRow) or (len(row.source) == len(row.target) > 0 and all(row.source))
 
 
 @pytest.mark.skipif("SACCADE_DATA" not in os.environ, reason="SACCADE_DATA does not name the data folder")
 def test_english_web_treebank_counts():
     folder = Path(os.environ["SACCADE_DATA"])
-    loaded = load(Columns(folder, file="ud/en_ewt-ud-dev.conllu.gz", word=1, label=3), skip_bad=False)
+    loaded = load_rows(Columns(folder, file="ud/en_ewt-ud-dev.conllu.gz", word=1, label=3), skip_bad=False)
     assert len(loaded.rows) == 2001
     assert sum(len(row.source) for row in loaded.rows) == 25147
     assert len({label for row in loaded.rows for label in row.target}) == 17

@@ -10,7 +10,7 @@ import pytest
 from babel import Locale
 from babel.dates import format_date
 
-from saccade.data.sources import load
+from saccade.data.sources import load_rows
 from saccade.data.sources.generated import FIRST_DAY, SPLITS, Copy, Dates, Reverse, Sort, format_day, usable_formats
 from saccade.data.sources.rows import Pair
 from saccade.errors import DataError
@@ -106,7 +106,7 @@ def test_region_of_a_locale_may_follow_a_hyphen_or_an_underscore():
 def test_rows_are_a_function_of_the_options(source: type):
     assert digest(source(rows=300)) == digest(source(rows=300))
     assert digest(source(rows=300)) != digest(source(rows=300, seed=2))
-    assert load(source(rows=7), skip_bad=False).faults == 0
+    assert load_rows(source(rows=7), skip_bad=False).bad_rows == 0
     assert source().files() == {}
 
 
@@ -164,6 +164,12 @@ def test_sequence_splits_are_disjoint_and_have_no_duplicates():
     by_split = {split: texts(Reverse(rows=600, split=split, seed=len(split))) for split in SPLITS}
     sources = [source for pairs in by_split.values() for source, _ in pairs]
     assert len(set(sources)) == len(sources) == 1800
+
+
+@pytest.mark.parametrize("source", [Dates("data.dev", rows=10**6), Sort("data.dev", symbols=2, rows=10**6)])
+def test_error_about_too_many_rows_names_the_config_key(source: Dates | Sort):
+    with pytest.raises(DataError, match=r"^data\.dev\.rows: split"):
+        list(source.rows())
 
 
 def test_all_sequences_of_a_small_split_can_be_generated_but_not_more():

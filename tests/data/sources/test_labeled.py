@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.sources import SOURCES, Fault, Pair, load
+from saccade.data.sources import SOURCES, BadRow, Pair, load_rows
 from saccade.data.sources.labeled import LabeledLines
 from saccade.errors import DataError
 
@@ -35,7 +35,7 @@ def test_label_ends_at_the_first_separator(tmp_path: Path):
 
 def test_gzip_and_missing_final_newline_are_accepted(tmp_path: Path):
     source = labeled(tmp_path, gzip.compress(b"1 a\n0 b"), "t.txt.gz")
-    assert [(row.source, row.target) for row in load(source, skip_bad=False).rows] == [("a", "1"), ("b", "0")]
+    assert [(row.source, row.target) for row in load_rows(source, skip_bad=False).rows] == [("a", "1"), ("b", "0")]
 
 
 def test_empty_file_has_no_rows(tmp_path: Path):
@@ -57,15 +57,15 @@ BAD = {
 
 
 @pytest.mark.parametrize(("line", "reason"), BAD.values(), ids=BAD.keys())
-def test_bad_line_is_a_fault(tmp_path: Path, line: bytes, reason: str):
+def test_unusable_line_is_a_bad_row(tmp_path: Path, line: bytes, reason: str):
     good = b"1 good\n"
     rows = list(labeled(tmp_path, good + line + b"\n" + good).rows())
-    assert [type(row) for row in rows] == [Pair, Fault, Pair]
+    assert [type(row) for row in rows] == [Pair, BadRow, Pair]
     assert str(rows[1]).startswith("t.txt:2: ")
     assert reason in str(rows[1])
 
 
-def test_byte_order_mark_is_a_fault(tmp_path: Path):
+def test_byte_order_mark_is_a_bad_row(tmp_path: Path):
     (row,) = labeled(tmp_path, b"\xef\xbb\xbf1 text\n").rows()
     assert "byte order mark" in str(row)
 
@@ -76,9 +76,12 @@ def test_truncated_gzip_is_an_error_with_its_line(tmp_path: Path):
         list(labeled(tmp_path, packed[: len(packed) // 2], "t.gz").rows())
 
 
-def test_source_is_registered(tmp_path: Path):
+def test_source_is_registered():
     assert SOURCES["labeled"] is LabeledLines
-    with pytest.raises(DataError, match="no such file \\(option 'file'\\)"):
+
+
+def test_missing_file_names_its_option(tmp_path: Path):
+    with pytest.raises(DataError, match="no such file; correct the option 'file'"):
         list(LabeledLines(tmp_path, file="none").rows())
 
 
@@ -95,8 +98,8 @@ def test_any_bytes_give_one_row_per_line(content: bytes):
 
 @pytest.mark.skipif("SACCADE_DATA" not in os.environ, reason="SACCADE_DATA does not name the data folder")
 def test_trec_has_one_line_that_is_not_utf8():
-    loaded = load(
+    loaded = load_rows(
         LabeledLines(Path(os.environ["SACCADE_DATA"]), file="classification/trec-train.all.gz"), skip_bad=True
     )
-    assert (len(loaded.rows), loaded.faults) == (5451, 1)
+    assert (len(loaded.rows), loaded.bad_rows) == (5451, 1)
     assert len({row.target for row in loaded.rows}) == 6

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from saccade.data.batches import Corpus
-from saccade.data.links import Gold
-from saccade.data.sources import Fault, Pair, load
+from saccade.data.links import GradedLinks
+from saccade.data.sources import BadRow, Pair, load_rows
 from saccade.data.sources.pairs import Pairs
 from saccade.errors import DataError
 
@@ -21,8 +21,8 @@ def linked(folder: Path, links: str, src: str = "a b\nc\n", tgt: str = "x\ny z\n
 def test_pairs_have_their_links(tmp_path: Path) -> None:
     source = linked(tmp_path, "0-0 1p0\n\n")
     assert [*source.rows()] == [
-        Pair("a b", "x", "src:1", Gold(frozenset({(0, 0)}), frozenset({(0, 0), (1, 0)}))),
-        Pair("c", "y z", "src:2", Gold(frozenset(), frozenset())),
+        Pair("a b", "x", "src:1", GradedLinks(frozenset({(0, 0)}), frozenset({(0, 0), (1, 0)}))),
+        Pair("c", "y z", "src:2", GradedLinks(frozenset(), frozenset())),
     ]
     assert [*source.files()] == ["src", "tgt", "links"]
 
@@ -41,19 +41,19 @@ def test_pairs_have_their_links(tmp_path: Path) -> None:
 )
 def test_bad_links_are_reported_with_their_line(tmp_path: Path, links: str, reason: str) -> None:
     with pytest.raises(DataError) as caught:
-        load(linked(tmp_path, links), skip_bad=False)
+        load_rows(linked(tmp_path, links), skip_bad=False)
     assert reason in str(caught.value)
 
 
-def test_bad_pair_is_one_fault(tmp_path: Path) -> None:
+def test_bad_pair_is_one_bad_row(tmp_path: Path) -> None:
     source = linked(tmp_path, "0-0\n0-0\n")
     (tmp_path / "src").write_bytes(b"\xff\nc\n")
     rows = [*source.rows()]
-    assert isinstance(rows[0], Fault)
-    assert rows[1] == Pair("c", "y z", "src:2", Gold(frozenset({(0, 0)}), frozenset({(0, 0)})))
+    assert isinstance(rows[0], BadRow)
+    assert rows[1] == Pair("c", "y z", "src:2", GradedLinks(frozenset({(0, 0)}), frozenset({(0, 0)})))
 
 
-def test_alignment_weights_of_a_batch() -> None:
+def test_links_of_a_target_word_become_weights_that_sum_to_their_highest_confidence() -> None:
     two_links = np.array([[0, 1, 1], [1, 1, 1]])  # output 1 with source positions 0 and 1
     unsure = np.array([[0, 0, 1], [2, 0, 0.5], [1, 1, 0.5]])
     links = [two_links, unsure, np.zeros((0, 3))]

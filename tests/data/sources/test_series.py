@@ -1,4 +1,4 @@
-"""The series source: good values are read exactly; faults name the series, row and column."""
+"""The series source: good values are read exactly; bad rows name the series, row and column."""
 
 import gzip
 import io
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from saccade.data.sources import SOURCES, Fault, Frames, Pair, load
+from saccade.data.sources import SOURCES, BadRow, Pair, Series, load_rows
 from saccade.data.sources.numbers import MAX_ARRAY_BYTES
 from saccade.data.sources.series import LabeledSeries, leaks
 from saccade.errors import DataError
@@ -28,19 +28,19 @@ def npz(folder: Path, arrays: dict[str, Any], **options: Any) -> LabeledSeries:
     return LabeledSeries(folder, file="t.npz", **options)
 
 
-def text(folder: Path, content: str | bytes, name: str = "t.csv", **options: Any) -> LabeledSeries:
+def source_of(folder: Path, content: str | bytes, name: str = "t.csv", **options: Any) -> LabeledSeries:
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return LabeledSeries(folder, file=name, **options)
 
 
-def frames_of(source: LabeledSeries) -> list[Frames]:
-    rows = load(source, skip_bad=False).rows
-    return [row for row in rows if isinstance(row, Frames)]
+def frames_of(source: LabeledSeries) -> list[Series]:
+    rows = load_rows(source, skip_bad=False).rows
+    return [row for row in rows if isinstance(row, Series)]
 
 
-def only_fault(source: LabeledSeries) -> str:
-    (fault,) = (row for row in source.rows() if isinstance(row, Fault))
-    return str(fault)
+def only_bad_row(source: LabeledSeries) -> str:
+    (bad_row,) = (row for row in source.rows() if isinstance(row, BadRow))
+    return str(bad_row)
 
 
 # npz
@@ -141,7 +141,7 @@ def test_whole_option_labels_each_window(tmp_path: Path):
     assert [(row.location, row.target) for row in rows] == [("t.npz:a:0", "1"), ("t.npz:a:6", "2")]
 
 
-# faults of an npz: one series is bad, the other is read
+# bad rows of an npz: one series is bad, the other is read
 
 
 def with_bad(numbers: Any, row: int, column: int, kind: str = "f4") -> np.ndarray:
@@ -182,18 +182,18 @@ BAD = {
 
 
 @pytest.mark.parametrize(("arrays", "reason"), BAD.values(), ids=BAD.keys())
-def test_bad_series_is_a_fault(tmp_path: Path, arrays: dict[str, Any], reason: str):
+def test_unusable_series_is_a_bad_row(tmp_path: Path, arrays: dict[str, Any], reason: str):
     source = npz(tmp_path, {"a_x": X, "a_y": Y, **arrays})
-    fault = only_fault(source)
-    assert fault.startswith("t.npz:b: ")
-    assert reason in fault
-    assert [row.location for row in load(source, skip_bad=True).rows] == ["t.npz:a"]
+    bad_row = only_bad_row(source)
+    assert bad_row.startswith("t.npz:b: ")
+    assert reason in bad_row
+    assert [row.location for row in load_rows(source, skip_bad=True).rows] == ["t.npz:a"]
 
 
-def test_stray_array_with_the_name_of_a_good_series_is_a_fault(tmp_path: Path):
+def test_stray_array_with_the_name_of_a_good_series_is_a_bad_row(tmp_path: Path):
     source = npz(tmp_path, {"a": X, "a_x": X, "a_y": Y})
-    assert only_fault(source).startswith("t.npz:a: is neither")
-    assert len(load(source, skip_bad=True).rows) == 1
+    assert only_bad_row(source).startswith("t.npz:a: is neither")
+    assert len(load_rows(source, skip_bad=True).rows) == 1
 
 
 def npy(shape: tuple[int, ...], kind: str = "<f4", body: bytes = b"") -> bytes:
@@ -237,22 +237,22 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("content", HEADERS.values(), ids=HEADERS.keys())
-def test_bad_header_is_a_fault(tmp_path: Path, content: bytes):
+def test_damaged_header_is_a_bad_row(tmp_path: Path, content: bytes):
     labels = npy((5,), "|i1", b"12345")
     good = {"a_x.npy": npy((5, 3), "<f4", bytes(60)), "a_y.npy": labels}
     source = zipped(tmp_path, {"b_x.npy": content, "b_y.npy": labels, **good})
-    fault = only_fault(source)
-    assert fault.startswith("t.npz:b: b_x.npy is ")
-    assert "again" in fault
-    assert len(fault) < 250
-    assert len(load(source, skip_bad=True).rows) == 1
+    bad_row = only_bad_row(source)
+    assert bad_row.startswith("t.npz:b: b_x.npy is ")
+    assert "again" in bad_row
+    assert len(bad_row) < 250
+    assert len(load_rows(source, skip_bad=True).rows) == 1
 
 
 def test_only_version_1_0_of_the_npy_format_is_read(tmp_path: Path):
     stream = io.BytesIO()
     np.lib.format.write_array(stream, X, version=(2, 0))
     source = zipped(tmp_path, {"a_x.npy": stream.getvalue(), "a_y.npy": npy((5,), "|i1", bytes(5))})
-    assert "not version 1.0 of the .npy format" in only_fault(source)
+    assert "not version 1.0 of the .npy format" in only_bad_row(source)
 
 
 def test_array_saved_by_python_2_is_read_without_a_warning(tmp_path: Path):
@@ -267,9 +267,9 @@ def test_damaged_array_is_detected_by_its_checksum(tmp_path: Path):
     at = content.index(X.tobytes())
     (tmp_path / "t.npz").write_bytes(content[: at + 5] + b"\xff" + content[at + 6 :])
     source = LabeledSeries(tmp_path, file="t.npz")
-    assert only_fault(source).startswith("t.npz:a: a_x.npy is ")
-    assert "damaged (Bad CRC-32" in only_fault(source)
-    assert [row.location for row in load(source, skip_bad=True).rows] == ["t.npz:b"]
+    assert only_bad_row(source).startswith("t.npz:a: a_x.npy is ")
+    assert "damaged (Bad CRC-32" in only_bad_row(source)
+    assert [row.location for row in load_rows(source, skip_bad=True).rows] == ["t.npz:b"]
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_other_file_formats_are_an_error(tmp_path: Path, content: bytes):
     with pytest.raises(
         DataError, match=r"^t\.npz: is not an .npz file, or is damaged \(File is not a zip file\); download or save"
     ):
-        list(text(tmp_path, content, "t.npz").rows())
+        list(source_of(tmp_path, content, "t.npz").rows())
 
 
 def test_truncated_npz_is_an_error(tmp_path: Path):
@@ -287,7 +287,7 @@ def test_truncated_npz_is_an_error(tmp_path: Path):
     content = (tmp_path / "t.npz").read_bytes()
     for length in range(0, len(content), 7):
         with pytest.raises(DataError, match=r"^t\.npz: is not an .npz file, or is damaged"):
-            list(text(tmp_path, content[:length], "t.npz").rows())
+            list(source_of(tmp_path, content[:length], "t.npz").rows())
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -306,7 +306,7 @@ def test_unprintable_array_name_is_an_error(tmp_path: Path):
 
 def test_missing_file_names_its_option_and_a_similar_file(tmp_path: Path):
     npz(tmp_path, {})
-    with pytest.raises(DataError, match=r"no such file \(option 'file'\); did you mean 't\.npz'"):
+    with pytest.raises(DataError, match=r"correct the option 'file' or data\.folder \(did you mean 't\.npz'\?\)"):
         list(LabeledSeries(tmp_path, file="tt.npz").rows())
 
 
@@ -317,7 +317,7 @@ LINES = "1,2.5,walk\n-3e2, 4 ,-1\n\n\n5\t6\trun\n+7  .5 run\n"
 
 @pytest.mark.parametrize("name", ["t.csv", "t.txt.gz"])
 def test_text_is_read(tmp_path: Path, name: str):
-    first, second = frames_of(text(tmp_path, gzip.compress(LINES.encode()) if "gz" in name else LINES, name))
+    first, second = frames_of(source_of(tmp_path, gzip.compress(LINES.encode()) if "gz" in name else LINES, name))
     assert first.source.tolist() == [[1, 2.5], [-300, 4]]
     assert (first.target, first.location, first.group) == (("walk", ""), f"{name}:series1", "")
     assert second.source.tolist() == [[5, 6], [7, 0.5]]
@@ -326,7 +326,7 @@ def test_text_is_read(tmp_path: Path, name: str):
 
 
 def test_text_can_be_cut_into_windows(tmp_path: Path):
-    rows = frames_of(text(tmp_path, LINES, window=1, whole=True))
+    rows = frames_of(source_of(tmp_path, LINES, window=1, whole=True))
     assert [(row.location, row.target) for row in rows] == [
         ("t.csv:series1:0", "walk"),
         ("t.csv:series2:0", "run"),
@@ -335,18 +335,18 @@ def test_text_can_be_cut_into_windows(tmp_path: Path):
 
 
 def test_text_without_final_newline_is_accepted(tmp_path: Path):
-    (row,) = frames_of(text(tmp_path, "1 a"))
+    (row,) = frames_of(source_of(tmp_path, "1 a"))
     assert (row.source.tolist(), row.target) == ([[1]], ("a",))
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", " \n\t\n"])
 def test_text_without_frames_has_no_rows(tmp_path: Path, content: str):
-    assert frames_of(text(tmp_path, content)) == []
+    assert frames_of(source_of(tmp_path, content)) == []
 
 
 def test_text_has_no_groups(tmp_path: Path):
     with pytest.raises(DataError, match=r"^t\.csv: has no group 'u1'; correct the option 'groups' \(known: none\)"):
-        list(text(tmp_path, "1 a\n", groups=("u1",)).rows())
+        list(source_of(tmp_path, "1 a\n", groups=("u1",)).rows())
 
 
 BAD_TEXT = {
@@ -377,14 +377,14 @@ BAD_TEXT = {
 
 
 @pytest.mark.parametrize(("lines", "reason"), BAD_TEXT.values(), ids=BAD_TEXT.keys())
-def test_bad_line_of_text_is_a_fault(tmp_path: Path, lines: bytes, reason: str):
-    source = text(tmp_path, b"1,2,a\n\n" + lines + b"\n3,4,b\n")
-    assert reason in only_fault(source)
-    assert [row.location for row in load(source, skip_bad=True).rows] == ["t.csv:series1", "t.csv:series3"]
+def test_unusable_line_of_text_is_a_bad_row(tmp_path: Path, lines: bytes, reason: str):
+    source = source_of(tmp_path, b"1,2,a\n\n" + lines + b"\n3,4,b\n")
+    assert reason in only_bad_row(source)
+    assert [row.location for row in load_rows(source, skip_bad=True).rows] == ["t.csv:series1", "t.csv:series3"]
 
 
-def test_byte_order_mark_is_a_fault(tmp_path: Path):
-    assert only_fault(text(tmp_path, b"\xef\xbb\xbf1,2,a\n")).startswith(
+def test_byte_order_mark_is_a_bad_row(tmp_path: Path):
+    assert only_bad_row(source_of(tmp_path, b"\xef\xbb\xbf1,2,a\n")).startswith(
         "t.csv:1: the file starts with a byte order mark"
     )
 
@@ -392,14 +392,14 @@ def test_byte_order_mark_is_a_fault(tmp_path: Path):
 def test_truncated_gzip_is_an_error_with_its_line(tmp_path: Path):
     packed = gzip.compress("".join(f"{n * 7919 % 9973},a\n" for n in range(5000)).encode())
     with pytest.raises(DataError, match=r"^t\.gz:\d+: the file is damaged from here on"):
-        list(text(tmp_path, packed[: len(packed) // 2], "t.gz").rows())
+        list(source_of(tmp_path, packed[: len(packed) // 2], "t.gz").rows())
 
 
 # leaks
 
 
-def series(group: str) -> Frames:
-    return Frames(X, "a", "t.npz:x", group)
+def series(group: str) -> Series:
+    return Series(X, "a", "t.npz:x", group)
 
 
 def test_groups_in_several_splits_are_reported():
@@ -432,17 +432,17 @@ def packed() -> bytes:
 PACKED = packed()
 
 
-def every_row(content: bytes, name: str) -> list[Frames | Fault]:
+def every_row(content: bytes, name: str) -> list[Series | BadRow]:
     with tempfile.TemporaryDirectory() as folder:
         try:
-            return list(text(Path(folder), content, name).rows())
+            return list(source_of(Path(folder), content, name).rows())
         except DataError:
             return []
 
 
-def check_rows(rows: list[Frames | Fault]) -> None:
+def check_rows(rows: list[Series | BadRow]) -> None:
     for row in rows:
-        if isinstance(row, Frames):
+        if isinstance(row, Series):
             assert row.source.dtype == np.float32
             assert np.isfinite(row.source).all()
             assert row.source.size > 0
@@ -505,7 +505,7 @@ def test_text_and_npz_give_the_same_rows(lengths: list[int], window: int, width:
     ]
     arrays = {f"s{i}_{half}": both[i] for i in range(len(lengths)) for half, both in (("x", numbers), ("y", labels))}
     with tempfile.TemporaryDirectory() as folder:
-        read = frames_of(text(Path(folder), "\n".join(lines), window=window))
+        read = frames_of(source_of(Path(folder), "\n".join(lines), window=window))
         loaded = frames_of(npz(Path(folder), arrays, window=window))
     assert [row.target for row in read] == [row.target for row in loaded]
     assert all(np.array_equal(a.source, b.source) for a, b in zip(read, loaded, strict=True))

@@ -1,4 +1,4 @@
-"""The pairs, tsv and jsonl sources: faults are reported as `file:line: reason`, and good text is unchanged."""
+"""The pairs, tsv and jsonl sources: bad rows are reported as `file:line: reason`, and good text is unchanged."""
 
 import gzip
 import inspect
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.sources import SOURCES, Fault, Pair, Source, load
+from saccade.data.sources import SOURCES, BadRow, Pair, Source, load_rows
 from saccade.data.sources.jsonl import Jsonl
 from saccade.data.sources.pairs import Pairs
 from saccade.data.sources.tsv import Tsv
@@ -36,18 +36,18 @@ def jsonl_of(folder: Path, *lines: str, src: str = "src", tgt: str = "tgt") -> J
     return Jsonl(folder, file="t.jsonl", src=src, tgt=tgt)
 
 
-def faults_of(source: Source) -> list[Fault]:
-    return [row for row in source.rows() if isinstance(row, Fault)]
+def bad_rows_of(source: Source) -> list[BadRow]:
+    return [row for row in source.rows() if isinstance(row, BadRow)]
 
 
-def only_fault(source: Source) -> str:
-    faults = faults_of(source)
-    assert len(faults) == 1, faults
-    return str(faults[0])
+def only_bad_row(source: Source) -> str:
+    bad_rows = bad_rows_of(source)
+    assert len(bad_rows) == 1, bad_rows
+    return str(bad_rows[0])
 
 
 def texts_of(source: Source) -> list[tuple[str, str]]:
-    return [(pair.source, pair.target) for pair in load(source, skip_bad=False).rows]
+    return [(pair.source, pair.target) for pair in load_rows(source, skip_bad=False).rows]
 
 
 # pairs
@@ -77,7 +77,7 @@ def test_missing_final_newline_is_accepted(tmp_path: Path):
     assert texts_of(pairs_of(tmp_path, b"one\ntwo", b"eins\nzwei\n")) == [("one", "eins"), ("two", "zwei")]
 
 
-def test_empty_lines_are_not_faults(tmp_path: Path):
+def test_empty_lines_are_not_bad_rows(tmp_path: Path):
     assert texts_of(pairs_of(tmp_path, b"\ntwo\n", b"eins\n\n")) == [("", "eins"), ("two", "")]
 
 
@@ -85,24 +85,24 @@ def test_empty_files_have_no_pairs(tmp_path: Path):
     assert texts_of(pairs_of(tmp_path, b"", b"")) == []
 
 
-def test_invalid_utf8_is_a_fault(tmp_path: Path):
-    fault = only_fault(pairs_of(tmp_path, b"one\ntw\xfc\n", b"eins\nzwei\n"))
-    assert fault.startswith("t.en:2: byte 0xfc at offset 2 of the line is not UTF-8")
+def test_invalid_utf8_is_a_bad_row(tmp_path: Path):
+    bad_row = only_bad_row(pairs_of(tmp_path, b"one\ntw\xfc\n", b"eins\nzwei\n"))
+    assert bad_row.startswith("t.en:2: byte 0xfc at offset 2 of the line is not UTF-8")
 
 
-def test_utf8_encoded_surrogate_is_a_fault(tmp_path: Path):
-    fault = only_fault(pairs_of(tmp_path, b"a\n", b"\xed\xa0\x80\n"))
-    assert fault.startswith("t.de:1: byte 0xed at offset 0")
+def test_utf8_encoded_surrogate_is_a_bad_row(tmp_path: Path):
+    bad_row = only_bad_row(pairs_of(tmp_path, b"a\n", b"\xed\xa0\x80\n"))
+    assert bad_row.startswith("t.de:1: byte 0xed at offset 0")
 
 
-def test_nul_byte_is_a_fault(tmp_path: Path):
-    fault = only_fault(pairs_of(tmp_path, b"one\ntwo\n", b"eins\nzw\0i\n"))
-    assert fault.startswith("t.de:2: NUL byte at offset 2")
+def test_nul_byte_is_a_bad_row(tmp_path: Path):
+    bad_row = only_bad_row(pairs_of(tmp_path, b"one\ntwo\n", b"eins\nzw\0i\n"))
+    assert bad_row.startswith("t.de:2: NUL byte at offset 2")
 
 
-def test_byte_order_mark_is_a_fault(tmp_path: Path):
-    fault = only_fault(pairs_of(tmp_path, b"\xef\xbb\xbfone\ntwo\n", b"eins\nzwei\n"))
-    assert fault.startswith("t.en:1: the file starts with a byte order mark")
+def test_byte_order_mark_is_a_bad_row(tmp_path: Path):
+    bad_row = only_bad_row(pairs_of(tmp_path, b"\xef\xbb\xbfone\ntwo\n", b"eins\nzwei\n"))
+    assert bad_row.startswith("t.en:1: the file starts with a byte order mark")
 
 
 def test_zero_width_no_break_space_elsewhere_is_text(tmp_path: Path):
@@ -110,38 +110,38 @@ def test_zero_width_no_break_space_elsewhere_is_text(tmp_path: Path):
     assert texts_of(source)[1] == ("\ufefftwo", "zwei")
 
 
-def test_crlf_is_a_fault(tmp_path: Path):
-    faults = faults_of(pairs_of(tmp_path, b"one\r\ntwo\r\n", b"eins\nzwei\n"))
-    assert [fault.location for fault in faults] == ["t.en:1", "t.en:2"]
-    assert "CRLF" in faults[0].reason
+def test_crlf_is_a_bad_row(tmp_path: Path):
+    bad_rows = bad_rows_of(pairs_of(tmp_path, b"one\r\ntwo\r\n", b"eins\nzwei\n"))
+    assert [bad_row.location for bad_row in bad_rows] == ["t.en:1", "t.en:2"]
+    assert "CRLF" in bad_rows[0].reason
 
 
 @pytest.mark.parametrize("newline", [b"", b"\n", b"\nnext\n"])
-def test_line_of_ten_megabytes_is_one_fault_in_bounded_memory(tmp_path: Path, newline: bytes):
+def test_line_of_ten_megabytes_is_one_bad_row_in_bounded_memory(tmp_path: Path, newline: bytes):
     source = pairs_of(tmp_path, b"one\n" + b"x" * 10_000_000 + newline, b"eins\nzwei\n" + newline[1:])
     tracemalloc.start()
-    fault = only_fault(source)
+    bad_row = only_bad_row(source)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert fault.startswith("t.en:2: the line has more than 100,000 characters")
+    assert bad_row.startswith("t.en:2: the line has more than 100,000 characters")
     assert peak < 3_000_000
 
 
 def test_longest_allowed_line_has_a_hundred_thousand_characters(tmp_path: Path):
     widest = "\U0001f600" * 100_000
     assert texts_of(pairs_of(tmp_path, f"{widest}\n".encode(), b"a\n")) == [(widest, "a")]
-    assert "more than 100,000" in only_fault(pairs_of(tmp_path, b"x" * 100_001 + b"\n", b"a\n"))
-    assert "more than 100,000" in only_fault(pairs_of(tmp_path, f"{widest}x\n".encode(), b"a\n"))
+    assert "more than 100,000" in only_bad_row(pairs_of(tmp_path, b"x" * 100_001 + b"\n", b"a\n"))
+    assert "more than 100,000" in only_bad_row(pairs_of(tmp_path, f"{widest}x\n".encode(), b"a\n"))
 
 
-def test_surplus_source_lines_are_a_fault(tmp_path: Path):
-    fault = only_fault(pairs_of(tmp_path, b"1\n2\n3\n4\n5\n", b"1\n2\n3\n"))
-    assert fault.startswith("t.en:4: has no counterpart: t.de has 3 lines but t.en has 5")
+def test_surplus_source_lines_are_a_bad_row(tmp_path: Path):
+    bad_row = only_bad_row(pairs_of(tmp_path, b"1\n2\n3\n4\n5\n", b"1\n2\n3\n"))
+    assert bad_row.startswith("t.en:4: has no counterpart: t.de has 3 lines but t.en has 5")
 
 
-def test_surplus_target_lines_are_a_fault(tmp_path: Path):
-    fault = only_fault(pairs_of(tmp_path, b"1\n2\n3\n", b"1\n2\n3\n4\n5"))
-    assert fault.startswith("t.de:4: has no counterpart: t.en has 3 lines but t.de has 5")
+def test_surplus_target_lines_are_a_bad_row(tmp_path: Path):
+    bad_row = only_bad_row(pairs_of(tmp_path, b"1\n2\n3\n", b"1\n2\n3\n4\n5"))
+    assert bad_row.startswith("t.de:4: has no counterpart: t.en has 3 lines but t.de has 5")
 
 
 @pytest.mark.parametrize("character", ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\x1e", "\r"])
@@ -155,12 +155,12 @@ def test_gz_name_without_gzip_data_is_an_error(tmp_path: Path):
     (tmp_path / "t.en.gz").write_bytes(b"plain text\n")
     (tmp_path / "t.de").write_bytes(b"a\n")
     with pytest.raises(DataError, match=r"^t\.en\.gz:1: is not gzip data"):
-        load(Pairs(tmp_path, src="t.en.gz", tgt="t.de"), skip_bad=True)
+        load_rows(Pairs(tmp_path, src="t.en.gz", tgt="t.de"), skip_bad=True)
 
 
 def test_gzip_data_without_gz_name_is_an_error(tmp_path: Path):
     with pytest.raises(DataError, match=r"^t\.en:1: contains gzip data"):
-        load(pairs_of(tmp_path, gzip.compress(b"one\n"), b"a\n"), skip_bad=True)
+        load_rows(pairs_of(tmp_path, gzip.compress(b"one\n"), b"a\n"), skip_bad=True)
 
 
 def gzipped_lines(count: int) -> bytes:
@@ -172,7 +172,7 @@ def test_truncated_gzip_is_an_error_with_its_line(tmp_path: Path):
     (tmp_path / "t.en.gz").write_bytes(packed[: len(packed) // 2])
     (tmp_path / "t.de").write_bytes(b"a\n" * 20_000)
     with pytest.raises(DataError, match=r"^t\.en\.gz:\d+: the file is damaged from here on"):
-        load(Pairs(tmp_path, src="t.en.gz", tgt="t.de"), skip_bad=True)
+        load_rows(Pairs(tmp_path, src="t.en.gz", tgt="t.de"), skip_bad=True)
 
 
 @pytest.mark.parametrize("where", ["first block", "middle", "checksum"])
@@ -183,15 +183,15 @@ def test_corrupted_gzip_is_an_error_with_its_line(tmp_path: Path, where: str):
     (tmp_path / "t.en.gz").write_bytes(packed)
     (tmp_path / "t.de").write_bytes(b"a\n" * 20_000)
     with pytest.raises(DataError, match=r"^t\.en\.gz:\d+: the file is damaged from here on"):
-        load(Pairs(tmp_path, src="t.en.gz", tgt="t.de"), skip_bad=True)
+        load_rows(Pairs(tmp_path, src="t.en.gz", tgt="t.de"), skip_bad=True)
 
 
 def test_missing_file_error_names_path_option_and_a_similar_file(tmp_path: Path):
     pairs_of(tmp_path, b"one\n", b"eins\n")
     source = Pairs(tmp_path, src="t.en", tgt="t.dee")
     with pytest.raises(DataError) as caught:
-        load(source, skip_bad=True)
-    expected = f"{tmp_path / 't.dee'}: no such file (option 'tgt'); did you mean 't.de'?"
+        load_rows(source, skip_bad=True)
+    expected = f"{tmp_path / 't.dee'}: no such file; correct the option 'tgt' or data.folder (did you mean 't.de'?)"
     assert str(caught.value) == expected
     with pytest.raises(DataError, match="'tgt'"):
         source.files()
@@ -221,18 +221,18 @@ def test_tsv_columns_and_header_are_options(tmp_path: Path):
     assert source.files() == {"file": tmp_path / "t.tsv"}
 
 
-def test_tsv_line_with_too_few_columns_is_a_fault(tmp_path: Path):
-    fault = only_fault(tsv_of(tmp_path, b"one\teins\ntwo zwei\n"))
-    assert fault.startswith("t.tsv:2: too few columns: expected at least 2, got 1")
+def test_tsv_line_with_too_few_columns_is_a_bad_row(tmp_path: Path):
+    bad_row = only_bad_row(tsv_of(tmp_path, b"one\teins\ntwo zwei\n"))
+    assert bad_row.startswith("t.tsv:2: too few columns: expected at least 2, got 1")
 
 
-def test_tsv_blank_line_is_a_fault(tmp_path: Path):
-    assert only_fault(tsv_of(tmp_path, b"one\teins\n\ntwo\tzwei\n")).startswith("t.tsv:2: too few columns")
+def test_tsv_blank_line_is_a_bad_row(tmp_path: Path):
+    assert only_bad_row(tsv_of(tmp_path, b"one\teins\n\ntwo\tzwei\n")).startswith("t.tsv:2: too few columns")
 
 
-def test_tsv_byte_order_mark_in_the_header_is_a_fault(tmp_path: Path):
-    fault = only_fault(tsv_of(tmp_path, b"\xef\xbb\xbfsrc\ttgt\none\teins\n", header=True))
-    assert fault.startswith("t.tsv:1: the file starts with a byte order mark")
+def test_tsv_byte_order_mark_in_the_header_is_a_bad_row(tmp_path: Path):
+    bad_row = only_bad_row(tsv_of(tmp_path, b"\xef\xbb\xbfsrc\ttgt\none\teins\n", header=True))
+    assert bad_row.startswith("t.tsv:1: the file starts with a byte order mark")
 
 
 def test_tsv_negative_column_is_an_error(tmp_path: Path):
@@ -255,7 +255,7 @@ def test_jsonl_key_may_be_called_translation(tmp_path: Path):
     assert texts_of(jsonl_of(tmp_path, line, src="text", tgt="translation")) == [("one", "eins")]
 
 
-JSON_FAULTS = {
+BAD_JSON_LINES = {
     "bad JSON": ('{"src": "one"', "is not JSON: Expecting ',' delimiter at column 14"),
     "blank line": ("", "is not JSON"),
     "not an object": ('["one", "eins"]', "expected a JSON object, got list"),
@@ -272,15 +272,15 @@ JSON_FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("line", "reason"), JSON_FAULTS.values(), ids=JSON_FAULTS.keys())
-def test_bad_json_line_is_a_fault(tmp_path: Path, line: str, reason: str):
+@pytest.mark.parametrize(("line", "reason"), BAD_JSON_LINES.values(), ids=BAD_JSON_LINES.keys())
+def test_unusable_json_line_is_a_bad_row(tmp_path: Path, line: str, reason: str):
     good = '{"src": "one", "tgt": "eins"}'
     source = jsonl_of(tmp_path, good, line, good)
-    fault = only_fault(source)
-    assert fault.startswith("t.jsonl:2: ")
-    assert reason in fault
-    fault.encode()
-    assert load(source, skip_bad=True).rows == [
+    bad_row = only_bad_row(source)
+    assert bad_row.startswith("t.jsonl:2: ")
+    assert reason in bad_row
+    bad_row.encode()
+    assert load_rows(source, skip_bad=True).rows == [
         Pair("one", "eins", "t.jsonl:1"),
         Pair("one", "eins", "t.jsonl:3"),
     ]
@@ -292,7 +292,7 @@ def test_bad_json_line_is_a_fault(tmp_path: Path, line: str, reason: str):
 def test_load_error_lists_ten_faults_and_the_total(tmp_path: Path):
     source = pairs_of(tmp_path, b"\xff\n" * 12 + b"good\n", b"a\n" * 13)
     with pytest.raises(DataError) as caught:
-        load(source, skip_bad=False)
+        load_rows(source, skip_bad=False)
     lines = str(caught.value).split("\n")
     assert [line.split(": ")[0] for line in lines[:10]] == [f"t.en:{number}" for number in range(1, 11)]
     assert lines[10] == "... and 2 more"
@@ -301,10 +301,10 @@ def test_load_error_lists_ten_faults_and_the_total(tmp_path: Path):
 
 def test_skip_bad_counts_a_pair_once_even_if_both_sides_are_bad(tmp_path: Path):
     source = pairs_of(tmp_path, b"\xff\n\0\ngood\n", b"\xff\nfine\ngut\n")
-    loaded = load(source, skip_bad=True)
-    assert loaded.faults == 2
+    loaded = load_rows(source, skip_bad=True)
+    assert loaded.bad_rows == 2
     assert loaded.rows == [Pair("good", "gut", "t.en:3")]
-    assert "also t.de:1: byte 0xff" in faults_of(source)[0].reason
+    assert "also t.de:1: byte 0xff" in bad_rows_of(source)[0].reason
 
 
 def test_source_options_are_annotated_keyword_parameters():
@@ -312,7 +312,7 @@ def test_source_options_are_annotated_keyword_parameters():
         parameters = inspect.signature(source).parameters.values()
         options = [p for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY]
         assert all(p.annotation is not inspect.Parameter.empty for p in options), kind
-        assert [p.name for p in parameters if p not in options] in ([], ["folder"]), kind
+        assert [p.name for p in parameters if p not in options] in ([], ["folder"], ["config_key"]), kind
 
 
 # properties
@@ -366,17 +366,17 @@ def test_any_bytes_give_rows_or_a_data_error(content: bytes, kind: str):
 
 
 @pytest.mark.skipif("SACCADE_DATA" not in os.environ, reason="SACCADE_DATA does not name the data folder")
-def test_multi30k_has_no_faults():
+def test_multi30k_has_no_bad_rows():
     folder = Path(os.environ["SACCADE_DATA"])
     folder = folder / "multi30k" if (folder / "multi30k").is_dir() else folder
-    loaded = load(Pairs(folder, src="train.en.gz", tgt="train.de.gz"), skip_bad=True)
+    loaded = load_rows(Pairs(folder, src="train.en.gz", tgt="train.de.gz"), skip_bad=True)
     assert len(loaded.rows) == 29_000
-    assert loaded.faults == 0
+    assert loaded.bad_rows == 0
 
 
 @pytest.mark.parametrize(("sources", "targets"), [(5, 3), (3, 5)])
 def test_every_surplus_line_is_counted(tmp_path: Path, sources: int, targets: int) -> None:
     (tmp_path / "a").write_text("x\n" * sources, "utf-8")
     (tmp_path / "b").write_text("y\n" * targets, "utf-8")
-    loaded = load(Pairs(tmp_path, src="a", tgt="b"), skip_bad=True)
-    assert (len(loaded.rows), loaded.faults) == (3, 2)
+    loaded = load_rows(Pairs(tmp_path, src="a", tgt="b"), skip_bad=True)
+    assert (len(loaded.rows), loaded.bad_rows) == (3, 2)

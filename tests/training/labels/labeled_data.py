@@ -33,8 +33,8 @@ def labeled_texts(generator: np.random.Generator, rows: int) -> str:
 
 
 def labeled_series(generator: np.random.Generator, rows: int, user: str, whole: bool) -> dict[str, Any]:
-    """Series whose frames, or which as a whole (`whole`), are labeled by the sign of the slope. The third column is
-    constant."""
+    """Series labeled by the sign of their slope: one label for each frame, or one for the series if `whole`. The third
+    column is constant."""
     arrays: dict[str, Any] = {}
     for row in range(rows):
         slopes = np.repeat(generator.choice([-1, 1], 1 if whole else 4), generator.integers(3, 8))

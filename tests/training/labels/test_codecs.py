@@ -11,23 +11,30 @@ import saccade
 from saccade.data.batches import NO_LABEL
 from saccade.data.codecs import Codecs, LabelCodec, Scaling
 from saccade.data.frames import as_frames
-from saccade.data.sources import Frames, Pair, Tagged
-from saccade.data.tokenizers import UNKNOWN, ByteVocabulary, SentencePieces, WordVocabulary
+from saccade.data.sources import Pair, Series, Tagged
+from saccade.data.tokenizers import UNKNOWN, ByteKind, SentencePieceKind, WordKind
 from saccade.errors import DataError
 from saccade.tasks.classification import Classification
-from saccade.tasks.tagging import Tagging, encode_steps
+from saccade.tasks.tagging import Tagging, encode_words_or_frames
 
 
-def test_labels_are_sorted_stored_and_an_empty_one_is_no_label():
+def test_label_codec_sorts_names_round_trips_and_encodes_an_empty_label_as_no_label():
     labels = LabelCodec.learn(["b", "", "a", "ü", "b"])
     assert labels.names == ("a", "b", "ü")
     assert labels.encode(["ü", "", "a"], "here").tolist() == [2, NO_LABEL, 0]
     assert labels.decode([2, 0]) == ["ü", "a"]
     assert LabelCodec.read(labels.dump()).names == labels.names
+
+
+def test_label_that_does_not_occur_in_the_training_data_is_refused_with_its_location():
+    labels = LabelCodec.learn(["b", "", "a", "ü", "b"])
     with pytest.raises(
         DataError, match=r"train.tsv:7: the label 'c' does not occur in the training data \(known: a, b, ü\)"
     ):
         labels.encode(["a", "c"], "train.tsv:7")
+
+
+def test_training_data_without_any_label_is_refused():
     with pytest.raises(DataError, match="no row has a label"):
         LabelCodec.learn(["", ""])
 
@@ -72,13 +79,13 @@ def test_damaged_scaling_is_refused(tree: Any):
 
 
 @pytest.mark.parametrize(
-    "kind", [WordVocabulary(), ByteVocabulary(), SentencePieces(size=30)], ids=["words", "bytes", "sentencepiece"]
+    "kind", [WordKind(), ByteKind(), SentencePieceKind(size=30)], ids=["words", "bytes", "sentencepiece"]
 )
 def test_label_of_a_word_is_at_its_first_piece(kind: Any):
     text = ["the cat", "the hat", "a cat at the mat"]
     tokenizer = kind.learn(text)
     row = Tagged(("the", "\u200b ", "cat"), ("D", "X", "N"), "f:1")
-    [(values, first_pieces)] = encode_steps([row], tokenizer)
+    [(values, first_pieces)] = encode_words_or_frames([row], tokenizer)
     pieces = [ids or [UNKNOWN] for ids in tokenizer.encode(list(row.source))]
     assert values.tolist() == [*itertools.chain(*pieces)]
     assert [values[i] for i in first_pieces] == [ids[0] for ids in pieces]
@@ -89,8 +96,8 @@ def test_label_of_a_word_is_at_its_first_piece(kind: Any):
 
 
 def test_word_without_pieces_becomes_the_unknown_token():
-    tokenizer = WordVocabulary().learn(["a"])
-    [(values, first_pieces)] = encode_steps([Tagged((" ", "a"), ("x", "y"), "f:1")], tokenizer)
+    tokenizer = WordKind().learn(["a"])
+    [(values, first_pieces)] = encode_words_or_frames([Tagged((" ", "a"), ("x", "y"), "f:1")], tokenizer)
     assert values.tolist() == [UNKNOWN, *tokenizer.encode(["a"])[0]]
     assert first_pieces.tolist() == [0, 1]
 
@@ -98,18 +105,16 @@ def test_word_without_pieces_becomes_the_unknown_token():
 def test_long_sentences_are_left_out_and_long_series_are_cut():
     labels = LabelCodec(("x",))
     sentences = [Tagged(("a",) * n, ("x",) * n, f"f:{n}") for n in (3, 5, 4)]
-    encoded = Tagging().encode(
-        [*sentences, Tagged(("a",), ("",), "f:9")], Codecs(WordVocabulary().learn(["a"]), labels), 4
-    )
+    encoded = Tagging().encode([*sentences, Tagged(("a",), ("",), "f:9")], Codecs(WordKind().learn(["a"]), labels), 4)
     assert encoded.locations == ("f:3", "f:4")
     assert encoded.left_out == {"without a label": 1, "too long": 1}
     frames = np.arange(22.0).reshape(11, 2)
     named = ("x",) * 4 + ("",) * 4 + ("x",) * 3
-    encoded = Tagging().encode([Frames(frames, named, "f:u1")], Codecs(Scaling.learn([frames]), labels), 4)
+    encoded = Tagging().encode([Series(frames, named, "f:u1")], Codecs(Scaling.learn([frames]), labels), 4)
     assert encoded.corpus.source_lengths.tolist() == [4, 3]  # the window in the middle has no label
-    assert encoded.locations == ("f:u1", "f:u1, step 8")
+    assert encoded.locations == ("f:u1", "f:u1, frame 8")
     long = [Pair("a " * n, "x", f"f:{n}") for n in (3, 5, 0)]
-    encoded = Classification().encode(long, Codecs(WordVocabulary().learn(["a"]), labels), 4)
+    encoded = Classification().encode(long, Codecs(WordKind().learn(["a"]), labels), 4)
     assert encoded.locations == ("f:3",)
     assert encoded.left_out == {"empty or without a label": 1, "too long": 1}
 

@@ -43,7 +43,7 @@ def test_label_unknown_from_training_is_an_error_or_left_out_with_skip_bad(split
     summary = next(text for text in report.messages if "to train on" in text)
     # the unknown label was added in a sixth row for words and texts, and in one of the five rows for series
     kept = 4 if split == "dev" and kind in ("frames", "series") else 5
-    assert f"{kept} to validate on (left out: {int(split == 'dev')} on bad lines)" in summary
+    assert f"{kept} to validate on (left out: {int(split == 'dev')} in bad rows)" in summary
     assert run.evaluate()["left_out"] == int(split == "test")
 
 

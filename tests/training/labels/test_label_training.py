@@ -100,7 +100,7 @@ def test_dry_run_estimates_the_cost(recipe: Recipe, tmp_path: Path):
 
 
 def test_run_contains_its_codecs(trained_run: Path, kind: str):
-    names = {path.name for path in (trained_run / "tokenizer").iterdir()}
+    names = {path.name for path in (trained_run / "codecs").iterdir()}
     source = "scaling.json" if kind in ("frames", "series") else "source.model"
     assert names == {"manifest.json", "labels.json", source}
     assert saccade.load(trained_run).codecs.target.names == {

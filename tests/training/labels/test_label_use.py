@@ -48,20 +48,32 @@ def test_evaluation_equals_scoring_the_output_of_tag_or_classify(trained_run: Pa
         run.evaluate(labels=["none"])
 
 
-def test_input_may_be_text_or_a_list_of_words(kind: str, trained_run: Path):
+@pytest.mark.parametrize("kind", ["words"], indirect=True)
+def test_tag_accepts_text_and_lists_of_words(trained_run: Path):
     run = saccade.load(trained_run)
-    if kind == "words":
-        assert run.tag(["a b  a"]) == run.tag([["a", "b", "a"]]) == run.tag([("a", "b", "a")])
-        with pytest.raises(DataError, match="sequence 2: is not text"):
-            run.tag(["a", np.zeros((2, 3))])
-        with pytest.raises(DataError, match="pair 1: has 2 steps but 1 labels"):
-            run.evaluate([("a b", "new")])
-    elif kind == "texts":
-        [probabilities] = run.probabilities(["a b a"])
-        assert sum(probabilities.values()) == pytest.approx(1)
-        assert run.classify(["a b a", ""]) == [max(probabilities, key=lambda label: probabilities[label]), ""]
-        assert run.probabilities([""]) == [{}]
-    else:
-        label: Any = run.tag if kind == "frames" else run.classify
-        with pytest.raises(DataError, match="has shape"):
-            label([np.zeros((2, 2))])
+    assert run.tag(["a b  a"]) == run.tag([["a", "b", "a"]]) == run.tag([("a", "b", "a")])
+    with pytest.raises(DataError, match="sequence 2: is not text"):
+        run.tag(["a", np.zeros((2, 3))])
+
+
+@pytest.mark.parametrize("kind", ["words"], indirect=True)
+def test_words_and_labels_of_different_number_are_refused(trained_run: Path):
+    with pytest.raises(DataError, match="pair 1: has 2 words or frames but 1 label; give each"):
+        saccade.load(trained_run).evaluate([("a b", "new")])
+
+
+@pytest.mark.parametrize("kind", ["texts"], indirect=True)
+def test_probabilities_sum_to_one_and_are_empty_for_empty_text(trained_run: Path):
+    run = saccade.load(trained_run)
+    [probabilities] = run.probabilities(["a b a"])
+    assert sum(probabilities.values()) == pytest.approx(1)
+    assert run.classify(["a b a", ""]) == [max(probabilities, key=lambda label: probabilities[label]), ""]
+    assert run.probabilities([""]) == [{}]
+
+
+@pytest.mark.parametrize("kind", ["frames", "series"], indirect=True)
+def test_series_of_another_width_is_refused(kind: str, trained_run: Path):
+    run = saccade.load(trained_run)
+    label: Any = run.tag if kind == "frames" else run.classify
+    with pytest.raises(DataError, match="has shape"):
+        label([np.zeros((2, 2))])

@@ -24,10 +24,10 @@ def test_each_position_is_taken_from_the_window_where_it_is_farthest_from_an_edg
             assert 0 <= window.first <= window.keep_from < window.keep_to <= window.end <= length
             assert window.end - window.first == min(size, length)
             for position in range(window.keep_from, window.keep_to):
-                depths = [min(position - w.first, w.end - 1 - position) for w in parts]
-                assert min(position - window.first, window.end - 1 - position) == max(depths), (length, position)
+                distances = [min(position - w.first, w.end - 1 - position) for w in parts]  # to the nearest edge
+                assert min(position - window.first, window.end - 1 - position) == max(distances), (length, position)
         for left, right in itertools.pairwise(parts):
-            assert left.end - right.first >= size // 2, "neighbors overlap by half"
+            assert left.end - right.first >= size // 2, "neighbors overlap by less than half a window"
     assert windows(0, size) == []
 
 

@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from saccade.data.sources.rows import Fault, Tagged, existing, read_lines
+from saccade.data.sources.rows import BadRow, Tagged, existing, read_lines
 from saccade.errors import DataError
 
 _SEPARATORS = {"tab": "\t", "space": " "}
@@ -19,9 +19,9 @@ class Columns:
     """`word` and `label` are column numbers from 0; −1 is the last. The separator is one tab, or any number of spaces.
 
     A line that starts with "#" is a comment unless it has as many columns as the other lines of its sentence, because
-    "#" may be a word. (If all lines of the sentence start with "#", the first other line of the file counts.) Lines
-    that start with -DOCSTART- are skipped. In CoNLL-U (ten columns separated by tabs, the word not in the first), so
-    are ranges such as 3-4 and empty nodes such as 5.1. An empty label means no label.
+    "#" may be a word. If all lines of a sentence start with "#", they are compared with the first line of the file that
+    does not. Lines that start with -DOCSTART- are skipped. In CoNLL-U (ten columns separated by tabs, and the word not
+    in the first), ranges such as 3-4 and empty nodes such as 5.1 are skipped too. An empty label means no label.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class Columns:
         """The path of the file."""
         return {"file": existing(self.folder, self.file, "file")}
 
-    def rows(self) -> Iterator[Tagged | Fault]:
-        """Read sentence by sentence. A bad line makes its whole sentence one Fault."""
+    def rows(self) -> Iterator[Tagged | BadRow]:
+        """Read sentence by sentence. A bad line makes its whole sentence one BadRow."""
         path = self.files()["file"]
         file_width = self._file_width(path)
         for lines in blocks(path, self.file):
@@ -62,12 +62,12 @@ class Columns:
         columns = line.split(_SEPARATORS[self.separator])
         return columns if self.separator == "tab" else [column for column in columns if column]
 
-    def _row(self, lines: Iterator[tuple[int, str | Fault]], file_width: int) -> Tagged | Fault | None:
+    def _row(self, lines: Iterator[tuple[int, str | BadRow]], file_width: int) -> Tagged | BadRow | None:
         """Parse the lines of a sentence. None if all of them are comments."""
         numbered_columns: list[tuple[int, list[str]]] = []
         width = 0
         for number, line in lines:
-            if isinstance(line, Fault):
+            if isinstance(line, BadRow):
                 return line
             if line.startswith(_DOCUMENT_START):
                 continue
@@ -76,13 +76,13 @@ class Columns:
             if not line.startswith("#"):
                 width = width or len(columns)
                 if reason := self._problem(columns, width):
-                    return Fault(f"{self.file}:{number}", reason)
+                    return BadRow(f"{self.file}:{number}", reason)
         return self._tagged([item for item in numbered_columns if _is_word(item[1], width or file_width)])
 
-    def _tagged(self, words: list[tuple[int, list[str]]]) -> Tagged | Fault | None:
+    def _tagged(self, words: list[tuple[int, list[str]]]) -> Tagged | BadRow | None:
         for number, columns in words:
             if reason := self._problem(columns, len(columns)):
-                return Fault(f"{self.file}:{number}", reason)
+                return BadRow(f"{self.file}:{number}", reason)
         words = [(number, columns) for number, columns in words if not self._is_range_or_empty_node(columns)]
         if not words:
             return None
@@ -118,7 +118,7 @@ def _is_word(columns: list[str], width: int) -> bool:
     return not columns[0].startswith("#") or len(columns) == width
 
 
-def blocks(path: Path, name: str) -> Iterator[Iterator[tuple[int, str | Fault]]]:
+def blocks(path: Path, name: str) -> Iterator[Iterator[tuple[int, str | BadRow]]]:
     """The blocks of numbered lines between blank lines, as lazy iterators: lines of a block that are not consumed are
     skipped."""
     for blank, lines in groupby(enumerate(read_lines(path, name), start=1), key=lambda numbered: _blank(numbered[1])):
@@ -126,5 +126,5 @@ def blocks(path: Path, name: str) -> Iterator[Iterator[tuple[int, str | Fault]]]
             yield lines
 
 
-def _blank(line: str | Fault) -> bool:
+def _blank(line: str | BadRow) -> bool:
     return isinstance(line, str) and not line.strip(" \t")

@@ -33,8 +33,18 @@ _ATTEMPTS_PER_ROW = 200
 class Dates:
     """The same date in two languages: "Tuesday, March 4, 2031" and "Dienstag, 4. März 2031"."""
 
-    def __init__(self, *, from_: str = "en", to: str = "de", rows: int = 12000, split: str = "train", seed: int = 1):
+    def __init__(
+        self,
+        config_key: str = "",  # of the source, such as data.dev, for error messages
+        *,
+        from_: str = "en",
+        to: str = "de",
+        rows: int = 12000,
+        split: str = "train",
+        seed: int = 1,
+    ):
         _check_minimum("rows", rows, 1)
+        self.config_key = config_key
         self.source = _locale("from", from_)
         self.target = _locale("to", to)
         self.count = rows
@@ -61,8 +71,8 @@ class Dates:
         if len(drawn) < self.count:
             languages = f"{self.source} to {self.target}"
             raise DataError(
-                f"rows: split '{self.split}' of the dates from {languages} has at most {len(drawn):,} rows, "
-                f"but 'rows' is {self.count:,}; lower it"
+                f"{_rows_key(self.config_key)}: split '{self.split}' of the dates from {languages} has at most "
+                f"{len(drawn):,} rows, but 'rows' is {self.count:,}; lower it"
             )
         return drawn
 
@@ -97,8 +107,8 @@ def format_day(day: date, style: str, locale: Locale) -> str:
 def usable_formats(source: Locale, target: Locale) -> dict[str, date]:
     """The formats in which the source text determines the target text, each with its first day.
 
-    A format without the century on both sides starts in 2000: otherwise 3/4/31 would be a day of 1931 in one split and
-    of 2031 in another. A format in which only the target has the century is left out.
+    A format that shows the century on neither side starts in 2000: otherwise 3/4/31 would be a day of 1931 in one split
+    and of 2031 in another. A format that shows the century only in the target is left out.
     """
     days = [date.fromordinal(date(year, 1, 1).toordinal() + n) for year in (1931, 2031) for n in range(365)]
     first_days: dict[str, date] = {}
@@ -135,6 +145,7 @@ class _Sequences(ABC):
 
     def __init__(
         self,
+        config_key: str = "",
         *,
         rows: int = 1000,
         shortest: int = 1,
@@ -147,6 +158,7 @@ class _Sequences(ABC):
         _check_minimum("shortest", shortest, 1)
         _check_minimum("longest", longest, shortest)
         _check_minimum("symbols", symbols, 1)
+        self.config_key = config_key
         self.count = rows
         self.lengths = range(shortest, longest + 1)
         self.symbols = [_letters(index) for index in range(symbols)]
@@ -162,7 +174,8 @@ class _Sequences(ABC):
         return {}
 
     def rows(self) -> Iterator[Pair]:
-        """`rows` distinct pairs: the length is uniformly random, and so is each symbol."""
+        """`rows` distinct pairs. Lengths and symbols are drawn uniformly. If that gives too few different sequences,
+        the remaining ones of the split follow in the order of their hashes."""
         pairs = ((self._text(drawn), self._text(self.target(drawn))) for drawn in self._drawn())
         return _as_pairs(f"{self.name}.{self.split}", pairs)
 
@@ -180,7 +193,7 @@ class _Sequences(ABC):
             sequence = tuple(int(draw() * len(self.symbols)) for _ in range(length))
             if self._is_member(sequence):
                 drawn[sequence] = None
-        drawn.update(dict.fromkeys(every or []))
+        drawn.update(dict.fromkeys(every or []))  # the sequences that were not drawn, in the order of their hashes
         if len(drawn) < self.count:
             raise self._too_many_rows(f"gave {len(drawn):,} different rows in {_ATTEMPTS_PER_ROW} attempts per row")
         return list(drawn)[: self.count]
@@ -204,8 +217,10 @@ class _Sequences(ABC):
         return " ".join(self.symbols[number] for number in numbers)
 
     def _too_many_rows(self, limit: str) -> DataError:
-        hint = "lower it, or raise 'symbols' or 'longest'"
-        return DataError(f"rows: split '{self.split}' of '{self.name}' {limit}, but 'rows' is {self.count:,}; {hint}")
+        return DataError(
+            f"{_rows_key(self.config_key)}: split '{self.split}' of '{self.name}' {limit}, but 'rows' is "
+            f"{self.count:,}; lower it, or raise 'symbols' or 'longest'"
+        )
 
 
 class Copy(_Sequences):
@@ -259,6 +274,10 @@ def _letters(index: int) -> str:
         index, letter = divmod(index - 1, 26)
         name = chr(ord("a") + letter) + name
     return name
+
+
+def _rows_key(config_key: str) -> str:
+    return f"{config_key}.rows" if config_key else "rows"
 
 
 def _check_minimum(option: str, value: int, minimum: int) -> None:

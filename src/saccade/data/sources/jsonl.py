@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from saccade.data.sources.rows import Fault, Pair, existing, read_lines
+from saccade.data.sources.rows import BadRow, Pair, existing, read_lines
 
 _KEYS_LISTED = 8
 
@@ -22,21 +22,21 @@ class Jsonl:
         """The path of the file."""
         return {"file": existing(self.folder, self.file, "file")}
 
-    def rows(self) -> Iterator[Pair | Fault]:
+    def rows(self) -> Iterator[Pair | BadRow]:
         """Parse each line."""
         for number, line in enumerate(read_lines(self.files()["file"], self.file), start=1):
-            yield line if isinstance(line, Fault) else self._row(line, f"{self.file}:{number}")
+            yield line if isinstance(line, BadRow) else self._row(line, f"{self.file}:{number}")
 
-    def _row(self, line: str, location: str) -> Pair | Fault:
+    def _row(self, line: str, location: str) -> Pair | BadRow:
         try:
             table = _table(json.loads(line))
             return Pair(_string(table, self.src), _string(table, self.tgt), location)
         except json.JSONDecodeError as error:
-            return Fault(location, f"is not JSON: {error.msg} at column {error.colno}; write one object per line")
+            return BadRow(location, f"is not JSON: {error.msg} at column {error.colno}; write one object per line")
         except RecursionError:
-            return Fault(location, "is JSON nested too deeply; write one flat object per line")
+            return BadRow(location, "is JSON nested too deeply; write one flat object per line")
         except ValueError as error:
-            return Fault(location, str(error))
+            return BadRow(location, str(error))
 
 
 def _table(value: object) -> dict[str, object]:

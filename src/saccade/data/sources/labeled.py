@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from saccade.data.sources.rows import Fault, Pair, existing, read_lines
+from saccade.data.sources.rows import BadRow, Pair, existing, read_lines
 
 _FASTTEXT_PREFIX = "__label__"
 
@@ -20,21 +20,21 @@ class LabeledLines:
         """The path of the file."""
         return {"file": existing(self.folder, self.file, "file")}
 
-    def rows(self) -> Iterator[Pair | Fault]:
+    def rows(self) -> Iterator[Pair | BadRow]:
         """Split each line into its text (the source) and its label (the target)."""
         for number, line in enumerate(read_lines(self.files()["file"], self.file), start=1):
-            yield line if isinstance(line, Fault) else _row(line, f"{self.file}:{number}")
+            yield line if isinstance(line, BadRow) else _row(line, f"{self.file}:{number}")
 
 
-def _row(line: str, location: str) -> Pair | Fault:
+def _row(line: str, location: str) -> Pair | BadRow:
     first = re.split("[ \t]", line, maxsplit=1)[0]
     label, text = first.removeprefix(_FASTTEXT_PREFIX), line[len(first) :].strip(" \t")
     if not line.strip():
-        return Fault(location, "the line is empty; write a label and a text, or delete the line")
+        return BadRow(location, "the line is empty; write a label and a text, or delete the line")
     if not label:
-        return Fault(location, "has no label; start the line with a label and a space")
+        return BadRow(location, "has no label; start the line with a label and a space")
     if not text.strip():
-        return Fault(location, "has no text after its label; add one, or delete the line")
+        return BadRow(location, "has no text after its label; add one, or delete the line")
     if first.startswith(_FASTTEXT_PREFIX) and text.startswith(_FASTTEXT_PREFIX):
-        return Fault(location, "has more than one label; keep only one")
+        return BadRow(location, "has more than one label; keep only one")
     return Pair(text, label, location)

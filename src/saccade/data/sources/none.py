@@ -1,9 +1,9 @@
-"""No data: the default of an optional split."""
+"""No data: the default of data.train, data.dev and data.test. Training refuses a recipe without the first two."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from saccade.data.sources.rows import Fault, Pair
+from saccade.data.sources.rows import BadRow, Pair
 
 
 class NoSource:
@@ -12,5 +12,5 @@ class NoSource:
     def files(self) -> dict[str, Path]:
         return {}
 
-    def rows(self) -> Iterator[Pair | Fault]:
+    def rows(self) -> Iterator[Pair | BadRow]:
         return iter(())

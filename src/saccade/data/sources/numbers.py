@@ -12,7 +12,7 @@ from numpy.lib import format as npy
 
 from saccade.errors import DataError
 
-MAX_ARRAY_BYTES = 2 * 1024**3  # bytes
+MAX_ARRAY_BYTES = 2 * 1024**3  # a damaged or malicious header may declare any size
 SEPARATOR = re.compile(r" *[,\t] *| +")  # two commas are not merged: there is a missing number between them
 
 
@@ -72,7 +72,7 @@ def members(archive: zipfile.ZipFile, file: str) -> dict[str, zipfile.ZipInfo]:
 
 
 def checked_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo, location: str) -> Header:
-    """The header of an array. DataError if the array would not fit into memory."""
+    """The header of an array. DataError if it declares more than MAX_ARRAY_BYTES."""
     header = read_header(archive, member)
     if header.bytes > MAX_ARRAY_BYTES:
         size = f"{header.bytes:,} bytes, more than {MAX_ARRAY_BYTES:,}"

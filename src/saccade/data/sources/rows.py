@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from saccade.data.links import Gold
+from saccade.data.links import GradedLinks
 from saccade.errors import DataError
 
 MAX_LINE_CHARACTERS = 100_000
@@ -25,13 +25,13 @@ _TOO_LONG = f"the line has more than {MAX_LINE_CHARACTERS:,} characters; split o
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A sentence and its translation. `location` is its file and line, such as "train.en:17"; `links` is its word
-    alignment, if the data has one."""
+    """A sentence and its translation, or a text and its label. `location` is its file and line, such as "train.en:17";
+    `links` is the word alignment of a sentence pair, if the data has one."""
 
     source: str
     target: str
     location: str
-    links: Gold | None = None
+    links: GradedLinks | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Tagged:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Frames:
+class Series:
     """A numeric series [T F] with a label for each frame ("" = none), or one label for the whole series. A `group`,
     such as all series of one person, must not be in two splits."""
 
@@ -54,12 +54,13 @@ class Frames:
     group: str = ""
 
 
-Row = Pair | Tagged | Frames
+Row = Pair | Tagged | Series
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """Unusable rows: the location ("file:line") of the first one, the reason with what to do, and their number."""
+class BadRow:
+    """A row that cannot be used, or several rows with the same problem: the location ("file:line") of the first one,
+    the reason with what to do, and the number of rows."""
 
     location: str
     reason: str
@@ -76,7 +77,7 @@ class Source(Protocol):
         """The path of each file, by the option that names it; empty if the rows are generated."""
         ...
 
-    def rows(self) -> Iterator[Row | Fault]:
+    def rows(self) -> Iterator[Row | BadRow]:
         """All rows in the order of the file, without loading the file into memory."""
         ...
 
@@ -87,20 +88,20 @@ def existing(folder: Path, name: str, option: str) -> Path:
     if path.is_dir():
         raise DataError(f"{path.absolute()}: is a folder, but '{option}' must name a file")
     if not path.exists():
-        raise DataError(f"{path.absolute()}: no such file (option '{option}'){_hint(path)}")
+        raise DataError(f"{path.absolute()}: no such file; correct the option '{option}' or data.folder{_hint(path)}")
     return path
 
 
 def _hint(path: Path) -> str:
     if not path.parent.is_dir():
-        return f"; the folder {path.parent.absolute()} does not exist either"
+        return f" (the folder {path.parent.absolute()} does not exist either)"
     names = sorted(other.name for other in path.parent.iterdir() if other.is_file())
     close = difflib.get_close_matches(path.name, names, n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    return f" (did you mean '{close[0]}'?)" if close else ""
 
 
-def read_lines(path: Path, name: str) -> Iterator[str | Fault]:
-    """The text of each line of a plain or .gz file, or a Fault if the line is unusable.
+def read_lines(path: Path, name: str) -> Iterator[str | BadRow]:
+    """The text of each line of a plain or .gz file, or a BadRow if the line is unusable.
 
     Only "\\n" ends a line: splitting at U+2028 or U+0085 as well would misalign the two sides of a corpus.
     """
@@ -113,7 +114,7 @@ def read_lines(path: Path, name: str) -> Iterator[str | Fault]:
                 raise DataError(f"{location}: the file is damaged from here on ({error}); download it again") from error
             if not raw:
                 return
-            yield _text(raw, location, number == 1) if complete else Fault(location, _TOO_LONG)
+            yield _text(raw, location, number == 1) if complete else BadRow(location, _TOO_LONG)
 
 
 @contextmanager
@@ -144,16 +145,16 @@ def _next_line(stream: BufferedIOBase) -> tuple[bytes, bool]:
     return raw, complete
 
 
-def _text(raw: bytes, location: str, first: bool) -> str | Fault:
+def _text(raw: bytes, location: str, first: bool) -> str | BadRow:
     if first and raw.startswith(BYTE_ORDER_MARK):
-        return Fault(location, "the file starts with a byte order mark; save it as UTF-8 without BOM")
+        return BadRow(location, "the file starts with a byte order mark; save it as UTF-8 without BOM")
     if raw.endswith(b"\r\n"):
-        return Fault(location, "the line ends in CRLF; convert the file to LF (dos2unix)")
+        return BadRow(location, "the line ends in CRLF; convert the file to LF (dos2unix)")
     if (nul := raw.find(b"\0")) >= 0:
-        return Fault(location, f"NUL byte at offset {nul} of the line; remove it, or convert UTF-16 to UTF-8")
+        return BadRow(location, f"NUL byte at offset {nul} of the line; remove it, or convert UTF-16 to UTF-8")
     try:
         text = raw.removesuffix(b"\n").decode()
     except UnicodeDecodeError as error:
         byte = f"byte 0x{raw[error.start]:02x} at offset {error.start} of the line"
-        return Fault(location, f"{byte} is not UTF-8; convert the file to UTF-8 (iconv)")
-    return text if len(text) <= MAX_LINE_CHARACTERS else Fault(location, _TOO_LONG)
+        return BadRow(location, f"{byte} is not UTF-8; convert the file to UTF-8 (iconv)")
+    return text if len(text) <= MAX_LINE_CHARACTERS else BadRow(location, _TOO_LONG)

@@ -23,7 +23,7 @@ from saccade.data.sources.numbers import (
     read_array,
     read_header,
 )
-from saccade.data.sources.rows import Fault, Frames, Row, existing
+from saccade.data.sources.rows import BadRow, Row, Series, existing
 from saccade.errors import DataError, plural
 
 _GROUPS_LISTED = 30
@@ -39,8 +39,9 @@ class LabeledSeries:
 
     The group of a series is its NAME up to the first "_" (text has no groups); `groups` selects series by group.
     `window` cuts series into windows of that many frames; the last one may be shorter. `whole` replaces the labels of
-    a series or window by the most frequent one, and leaves the row out if most frames have no label. `unlabeled` is
-    the label that means "no label". In messages, rows, columns and frames count from 0 and lines from 1.
+    a series or window by the most frequent one, and leaves the row out if frames without a label are more frequent
+    than any label. `unlabeled` is the label that means "no label". In messages, rows, columns and frames count from 0
+    and lines from 1.
     """
 
     def __init__(
@@ -64,17 +65,17 @@ class LabeledSeries:
         """The path of the file."""
         return {"file": existing(self.folder, self.file, "file")}
 
-    def rows(self) -> Iterator[Frames | Fault]:
+    def rows(self) -> Iterator[Series | BadRow]:
         """Read one series after another, and cut it into windows."""
         path = self.files()["file"]
         read = _from_npz if path.suffix.lower() == ".npz" else _from_text
         for series in read(path, self.file, self.groups):
-            if isinstance(series, Fault):
+            if isinstance(series, BadRow):
                 yield series
             else:
                 yield from self._cut(series)
 
-    def _cut(self, series: Frames) -> Iterator[Frames]:
+    def _cut(self, series: Series) -> Iterator[Series]:
         labels = self._without_unlabeled(series.target)
         size = self.window or len(series.source)
         for first in range(0, len(series.source), size):
@@ -83,7 +84,7 @@ class LabeledSeries:
                 target = _most_frequent(target)
             if target != "":
                 location = f"{series.location}:{first}" if self.window else series.location
-                yield Frames(series.source[first : first + size], target, location, series.group)
+                yield Series(series.source[first : first + size], target, location, series.group)
 
     def _without_unlabeled(self, labels: tuple[str, ...] | str) -> tuple[str, ...] | str:
         if isinstance(labels, str):
@@ -100,7 +101,7 @@ def _most_frequent(labels: Sequence[str]) -> str:
 def leaks(splits: Mapping[str, Sequence[Row]]) -> list[str]:
     """Messages about groups that are in several splits: "group u01 is in data.train and data.test"."""
     return shared_groups(
-        {split: {row.group for row in rows if isinstance(row, Frames)} for split, rows in splits.items()}
+        {split: {row.group for row in rows if isinstance(row, Series)} for split, rows in splits.items()}
     )
 
 
@@ -120,7 +121,7 @@ def shared_groups(groups: Mapping[str, Iterable[str]]) -> list[str]:
 # ── .npz ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _from_npz(path: Path, file: str, groups: Sequence[str]) -> Iterator[Frames | Fault]:
+def _from_npz(path: Path, file: str, groups: Sequence[str]) -> Iterator[Series | BadRow]:
     with open_archive(path, file) as archive:
         arrays = members(archive, file)
         names = list(dict.fromkeys(key[:-2] for key in arrays if _is_series_array(key)))
@@ -128,14 +129,14 @@ def _from_npz(path: Path, file: str, groups: Sequence[str]) -> Iterator[Frames |
         first_width = _first_width(archive, arrays)
         for key in arrays:
             if not _is_series_array(key) and not groups:
-                yield Fault(f"{file}:{key}", "is neither NAME_x nor NAME_y; rename or remove the array")
+                yield BadRow(f"{file}:{key}", "is neither NAME_x nor NAME_y; rename or remove the array")
         for name in names:
             if groups and _group(name) not in groups:
                 continue
             try:
                 yield _npz_series(archive, arrays, name, file, first_width)
             except BadSeries as bad:
-                yield Fault(f"{file}:{name}", str(bad))
+                yield BadRow(f"{file}:{name}", str(bad))
 
 
 def _is_series_array(key: str) -> bool:
@@ -169,7 +170,7 @@ def _first_width(archive: zipfile.ZipFile, arrays: dict[str, zipfile.ZipInfo]) -
 
 def _npz_series(
     archive: zipfile.ZipFile, arrays: dict[str, zipfile.ZipInfo], name: str, file: str, first_width: tuple[str, int]
-) -> Frames:
+) -> Series:
     x, y = f"{name}_x", f"{name}_y"
     for missing, present in ((x, y), (y, x)):
         if missing not in arrays:
@@ -181,7 +182,7 @@ def _npz_series(
     frames = float32(numbers)
     if bad := first_bad(numbers, frames):
         raise BadSeries("row {}, column {} {}".format(*bad))
-    return Frames(frames, _labels(y, read_array(archive, arrays[y])), f"{file}:{name}", _group(name))
+    return Series(frames, _labels(y, read_array(archive, arrays[y])), f"{file}:{name}", _group(name))
 
 
 def _check_frames(x: str, header: Header, first_width: tuple[str, int]) -> None:
@@ -237,34 +238,34 @@ def _check_unicode(y: str, values: np.ndarray) -> None:
 # ── text ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _from_text(path: Path, file: str, groups: Sequence[str]) -> Iterator[Frames | Fault]:
+def _from_text(path: Path, file: str, groups: Sequence[str]) -> Iterator[Series | BadRow]:
     _check_groups(groups, [], file)
     width = 0
     for ordinal, lines in enumerate(blocks(path, file), start=1):
         series = _text_series(lines, file, f"{file}:series{ordinal}", width)
-        if isinstance(series, Frames):
+        if isinstance(series, Series):
             width = series.source.shape[1]
         yield series
 
 
-def _text_series(lines: Iterator[tuple[int, str | Fault]], file: str, location: str, width: int) -> Frames | Fault:
+def _text_series(lines: Iterator[tuple[int, str | BadRow]], file: str, location: str, width: int) -> Series | BadRow:
     """Parse the lines of a series. `width` is the width of the series before it, 0 for the first one."""
     values, labels, first = array("d"), [], 0
     for number, line in lines:
-        if isinstance(line, Fault):
+        if isinstance(line, BadRow):
             return line
         try:
             numbers, label = _frame(line, width)
         except ValueError as error:
-            return Fault(f"{file}:{number}", str(error))
+            return BadRow(f"{file}:{number}", str(error))
         first, width = first or number, len(numbers)
         values.extend(numbers)
         labels.append(label)
     matrix = np.frombuffer(values).reshape(-1, width)
     frames = float32(matrix)
     if bad := first_bad(matrix, frames):
-        return Fault(f"{file}:{first + bad[0]}", f"column {bad[1]} {bad[2]}")
-    return Frames(frames, tuple(labels), location)
+        return BadRow(f"{file}:{first + bad[0]}", f"column {bad[1]} {bad[2]}")
+    return Series(frames, tuple(labels), location)
 
 
 def _frame(line: str, width: int) -> tuple[list[float], str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from saccade.data.sources.rows import Fault, Pair, existing, read_lines
+from saccade.data.sources.rows import BadRow, Pair, existing, read_lines
 from saccade.errors import DataError
 
 
@@ -24,19 +24,19 @@ class Tsv:
         """The path of the file."""
         return {"file": existing(self.folder, self.file, "file")}
 
-    def rows(self) -> Iterator[Pair | Fault]:
+    def rows(self) -> Iterator[Pair | BadRow]:
         """Read each line, without the header if there is one."""
         for number, line in enumerate(read_lines(self.files()["file"], self.file), start=1):
-            if isinstance(line, Fault):
+            if isinstance(line, BadRow):
                 yield line
             elif number > 1 or not self.header:
                 yield self._row(line, f"{self.file}:{number}")
 
-    def _row(self, line: str, location: str) -> Pair | Fault:
+    def _row(self, line: str, location: str) -> Pair | BadRow:
         columns = line.split("\t")
         needed = max(self.src, self.tgt) + 1
         if len(columns) < needed:
-            return Fault(
+            return BadRow(
                 location, f"too few columns: expected at least {needed}, got {len(columns)}; separate them by tabs"
             )
         return Pair(columns[self.src], columns[self.tgt], location)

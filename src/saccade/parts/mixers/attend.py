@@ -57,7 +57,8 @@ def attend(part: AttentionPart, query: Prepared, key: Tensor, value: Tensor, que
     """normalizer(score(query, key)) @ value. With a dot-product score and softmax it runs on torch's fused kernel,
     unless weights are captured or attention dropout is active: then the weights are computed explicitly."""
     uses_dropout = part.training and part.dropout.threshold > 0
-    if part.score.dot and part.normalizer.is_softmax and not uses_dropout and not part.has_listener("weights"):
+    has_kernel = part.score.is_dot_product and part.normalizer.is_softmax
+    if has_kernel and not uses_dropout and not part.has_listener("weights"):
         return _fused(part, query, key, value, queries, keys)
     weights = part.normalizer(part.score.join(query, key), attention_mask(queries, keys, part.causal), queries)
     part.note("weights", weights, queries)

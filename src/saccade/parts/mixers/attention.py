@@ -2,9 +2,9 @@
 
 from saccade.config import Count, Natural, build
 from saccade.errors import BuildError
-from saccade.notes import Part
+from saccade.notes import RecordingModule
 from saccade.parts.dropout import Dropout
-from saccade.parts.inits import linear
+from saccade.parts.inits import linear_layer
 from saccade.parts.mixers.attend import KeyValueCache, MemoryKeys, attend, cross_attend
 from saccade.parts.normalizers import Normalizer, NormalizerSlot, Softmax
 from saccade.parts.scores import AttentionScore, ScaledDot, ScoreSlot
@@ -12,7 +12,7 @@ from saccade.places import Memory, PerSentence, Places
 from saccade.shapes import Heads, Prepared, States
 
 
-class MultiHead(Part):
+class MultiHead(RecordingModule):
     """y = W_o [head₁ … head_H], headᵢ = normalizer(score(W_q x, W_k z)) · W_v z.
 
     z is the memory in cross-attention and x in self-attention; with `causal` a position attends only to itself and
@@ -44,8 +44,8 @@ class MultiHead(Part):
             )
         self.heads, self.causal, self.width = heads, causal, dim
         keys, values = key_width or dim // heads, value_width or dim // heads
-        self.query, self.key = linear(dim, heads * keys), linear(dim, heads * keys)
-        self.value, self.out = linear(dim, heads * values), linear(heads * values, dim)
+        self.query, self.key = linear_layer(dim, heads * keys), linear_layer(dim, heads * keys)
+        self.value, self.out = linear_layer(dim, heads * values), linear_layer(heads * values, dim)
         self.score: AttentionScore = build(score, "score", heads=heads, width=keys)
         self.normalizer: Normalizer = build(normalizer, "normalizer")
         self.dropout = Dropout(dropout)

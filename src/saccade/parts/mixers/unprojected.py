@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from saccade.config import NotNegative, build
 from saccade.errors import BuildError
-from saccade.notes import Part
+from saccade.notes import RecordingModule
 from saccade.parts.dropout import Dropout
 from saccade.parts.mixers.attend import Keys, KeyValueCache, MemoryKeys, attend, cross_attend
 from saccade.parts.normalizers import Normalizer, NormalizerSlot, Softmax
@@ -25,9 +25,11 @@ class CoverageState:
     so_far: Float[Tensor, "B 1 S"]
 
 
-class Unprojected(Part):
+class Unprojected(RecordingModule):
     """y = Σ normalizer(score(x, z)) · z with one head (Bahdanau, Cho & Bengio 2015; Luong, Pham & Manning 2015).
     Without a memory and with a dot-product score it is self-attention without parameters.
+
+    `cross` tells whether the mixer fills a slot for cross-attention; only there is coverage possible.
 
     `coverage`: the sum of all earlier attention weights enters the score (Tu et al. 2016; See, Liu & Manning 2017). It
     is multiplied by the vector `coverage_weight` and added to the prepared keys, inside the tanh of an additive score.
@@ -59,7 +61,7 @@ class Unprojected(Part):
         self.normalizer: Normalizer = build(normalizer, "normalizer")
         self.coverage_weight = nn.Parameter(0.1 * torch.randn(self.score.prepared)) if coverage else None
         self.dropout = Dropout(dropout)
-        self.out = nn.Identity()
+        self.out = nn.Identity()  # every mixer has its output projection under this name; here there is none
 
     def start(self, memory: Memory | None, rows: int) -> KeyValueCache | PerSentence | CoverageState:
         """Without a memory: an empty cache. With a memory: its keys and states, one row per sentence."""

@@ -28,7 +28,7 @@ export class AttentionPanel {
       const data = await this.fetchAttention(this.#pair, signal);
       this.#showMessage("");
       if (this.#viewer) this.#viewer.show(data);
-      else this.#viewer = attentionView(this.viewerElement, data, { address: false });
+      else this.#viewer = attentionView(this.viewerElement, data, { storeInUrl: false });
     } catch (error) {
       if (signal.aborted) return;
       if (!(error instanceof ServiceError)) throw error;

@@ -171,7 +171,7 @@ class Page {
     return false;
   }
 
-  // Mark the translation as not that of the current text.
+  // Mark the translation as outdated, because the text has changed, and update the character counter.
   markStale() {
     const [length, limit] = [[...this.field.text].length, this.settings.charLimit];
     byId("counter").textContent = `${length.toLocaleString("en")} / ${limit.toLocaleString("en")}`;
@@ -239,7 +239,7 @@ class Page {
     for (const view of views) view.clearHighlights();
     if (!pointed || !this.response) return;
     const { sentence, word } = pointed;
-    const links = (this.translation.shownOutput(sentence).links ?? []).filter((link) => link[side] === word);
+    const links = (this.translation.shownOutput(sentence).alignment ?? []).filter((link) => link[side] === word);
     views[side].highlight(sentence, [word], "pointed");
     views[1 - side].highlight(sentence, links.map((link) => link[1 - side]), "linked");
   }

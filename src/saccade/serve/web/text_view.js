@@ -1,7 +1,7 @@
 // A text split into elements for sentences and words: sentences can be selected, words can be highlighted.
 import { make } from "./view/dom.js";
 
-// Words are separated by what Python counts as white space, because the service's alignment links use that.
+// Words are separated by what Python counts as white space, because the service's word alignments use that.
 const WORDS = /[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/g;
 
 export const wordsOf = (text) => text.match(WORDS) ?? [];

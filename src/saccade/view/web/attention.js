@@ -9,26 +9,26 @@ import { heatMapImage, lineViewImage } from "./images.js";
 import { lineView } from "./line_view.js";
 import { readout } from "./readout.js";
 import {
-  DEFAULT_SELECTION, KINDS, LEVELS, VIEWS, kindsOf, layerTitles, levelsOf, ofKind, resolveSelection, saveToAddress,
-  selectionFromAddress,
+  DEFAULT_SELECTION, KINDS, LEVELS, VIEWS, kindsOf, layerTitles, levelsOf, ofKind, resolveSelection, saveToUrl,
+  selectionFromUrl,
 } from "./selection.js";
 import { sentenceLine } from "./sentence_line.js";
 import { HEAD_REDUCTIONS, weightMatrix } from "./weights.js";
 
 const LONG_SENTENCE = 40; // with more pieces, sentences are set in smaller type
 
-// Show `data` (from `saccade.view.page.viewer_data`) inside an element. With `address`, the selection is stored in the
-// fragment of the page's address. Returns `{ show(data) }`, which shows other sentences and keeps the selection if it
+// Show `data` (from `saccade.view.page.viewer_data`) inside an element. With `storeInUrl`, the selection is stored in
+// the fragment of the page's URL. Returns `{ show(data) }`, which shows other sentences and keeps the selection if it
 // exists there.
-export function attentionView(element, data, { address = true } = {}) {
-  const viewer = new Viewer(element, data, address);
+export function attentionView(element, data, { storeInUrl = true } = {}) {
+  const viewer = new Viewer(element, data, storeInUrl);
   return { show: (newData) => viewer.show(newData) };
 }
 
 class Viewer {
-  constructor(element, data, address) {
-    const requested = address ? selectionFromAddress() : DEFAULT_SELECTION;
-    Object.assign(this, { element, data, address, requested });
+  constructor(element, data, storeInUrl) {
+    const requested = storeInUrl ? selectionFromUrl() : DEFAULT_SELECTION;
+    Object.assign(this, { element, data, storeInUrl, requested });
     this.build();
     this.listen();
     this.show(data);
@@ -81,8 +81,8 @@ class Viewer {
     // Also called when the element becomes visible. `fit` changes sizes itself, so it waits for the next frame.
     new ResizeObserver(() => requestAnimationFrame(() => this.fit())).observe(this.element);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
-    if (!this.address) return;
-    window.addEventListener("hashchange", () => { this.requested = selectionFromAddress(); this.draw(); });
+    if (!this.storeInUrl) return;
+    window.addEventListener("hashchange", () => { this.requested = selectionFromUrl(); this.draw(); });
   }
 
   // ---- Selection ----
@@ -97,7 +97,7 @@ class Viewer {
   select(changes) {
     this.requested = { ...this.selection, ...changes };
     this.draw();
-    if (this.address) saveToAddress(this.selection);
+    if (this.storeInUrl) saveToUrl(this.selection);
   }
 
   // Select the same layer of another kind, or its last layer if it has fewer.
@@ -122,7 +122,7 @@ class Viewer {
     this.rows.show(KINDS[this.map.kind].rows, this.map.rows, long);
     drawColorScale(this.colorScale, this.palette);
     this.headGrid.show(ofKind(this.maps, this.map.kind), this.data.scale, this.selection, this.palette);
-    this.view = this.selection.view === "map"
+    this.view = this.selection.view === "heatmap"
       ? heatMap(this.map, this.matrix, this.palette, this.selection.numbers)
       : lineView(this.map, this.matrix, this.palette);
     this.copy.clearStatus();
@@ -146,7 +146,7 @@ class Viewer {
     this.numbers.show(this.selection.numbers);
     // The line view shows the words itself and uses no color scale.
     const onlyWithHeatMap = [this.numbers.element, this.colorScale, this.text];
-    for (const element of onlyWithHeatMap) element.hidden = this.selection.view !== "map";
+    for (const element of onlyWithHeatMap) element.hidden = this.selection.view !== "heatmap";
   }
 
   // The selected map as an image for export.
@@ -155,7 +155,7 @@ class Viewer {
     const isReduction = Object.hasOwn(HEAD_REDUCTIONS, head);
     const heads = isReduction ? `${HEAD_REDUCTIONS[head].title} of heads` : `head ${head}`;
     const title = `${this.map.name}, ${heads.toLowerCase()}: ${this.sentence.source} → ${this.sentence.target}`;
-    const image = view === "map"
+    const image = view === "heatmap"
       ? heatMapImage(this.map, this.matrix, paletteOf(this.element, "--light-ramp"), numbers)
       : lineViewImage(this.map, this.matrix);
     return { title, ...image };

@@ -50,4 +50,4 @@ function showValuesAtPointer(figure) {
 for (const svg of document.querySelectorAll(".chart svg[data-x-scale]")) showValuesAtPointer(svg.closest(".chart"));
 
 const view = document.getElementById("view");
-if (view) attentionView(view, JSON.parse(document.getElementById("data").textContent), { address: false });
+if (view) attentionView(view, JSON.parse(document.getElementById("data").textContent), { storeInUrl: false });

@@ -7,19 +7,21 @@ export const KINDS = {
   decoder: { title: "Decoder", rows: "Translation (queries)", columns: "Translation (keys)" },
 };
 export const LEVELS = { words: "Words", pieces: "Pieces" };
-export const VIEWS = { map: "Heat map", lines: "Lines" };
+export const VIEWS = { heatmap: "Heat map", lines: "Lines" };
 
-export const DEFAULT_SELECTION = { sentence: 0, view: "map", level: "words", map: "", head: "mean", numbers: false };
+export const DEFAULT_SELECTION = {
+  sentence: 0, view: "heatmap", level: "words", map: "", head: "mean", numbers: false,
+};
 
 export const levelsOf = (sentence) => Object.keys(LEVELS).filter((level) => sentence.levels[level]);
 export const kindsOf = (maps) => Object.keys(KINDS).filter((kind) => ofKind(maps, kind).length);
 export const ofKind = (maps, kind) => maps.filter((map) => map.kind === kind);
 
-// Replace values that do not exist in the data (from an address, or from the previous sentence) by defaults. Returns
+// Replace values that do not exist in the data (from the URL, or from the previous sentence) by defaults. Returns
 // the selection with its sentence, the maps of that sentence and the selected map; `map` is undefined if there is none.
 export function resolveSelection(data, requested) {
   const selection = { ...requested };
-  if (!Object.hasOwn(VIEWS, selection.view)) selection.view = "map";
+  if (!Object.hasOwn(VIEWS, selection.view)) selection.view = "heatmap";
   if (!data.sentences[selection.sentence]) selection.sentence = 0;
   const sentence = data.sentences[selection.sentence];
   if (!sentence) return { selection, maps: [] };
@@ -40,7 +42,7 @@ export function layerTitles(maps) {
   return new Set(numbers.filter(Boolean)).size === maps.length ? numbers : maps.map((map) => map.name);
 }
 
-export function selectionFromAddress() {
+export function selectionFromUrl() {
   const parameters = new URLSearchParams(location.hash.slice(1));
   const selection = { ...DEFAULT_SELECTION, sentence: Number(parameters.get("sentence") ?? 0) };
   for (const key of ["view", "level", "map", "head"]) if (parameters.has(key)) selection[key] = parameters.get(key);
@@ -48,7 +50,7 @@ export function selectionFromAddress() {
   return selection;
 }
 
-export function saveToAddress(selection) {
-  // Fails for a page inside a notebook, which has no address of its own. The viewer works without it.
+export function saveToUrl(selection) {
+  // Fails for a page inside a notebook, which has no URL of its own. The viewer works without it.
   try { history.replaceState(null, "", `#${new URLSearchParams(selection)}`); } catch {}
 }

@@ -16,7 +16,7 @@ MODEL = {
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("unchecked")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize(("task", "updates"), [("copy", 200), ("reverse", 400), ("sort", 400)])
 def test_transformer_solves_unseen_rows(task: str, updates: int, tmp_path: Path) -> None:
     seed = new_seed()

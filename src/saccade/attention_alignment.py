@@ -16,14 +16,14 @@ from torch import Tensor
 
 from saccade.data.batches import Corpus, by_length
 from saccade.data.codecs import Codecs
-from saccade.data.links import Gold, Links
+from saccade.data.links import GradedLinks, Links
 from saccade.data.tokenizers import Tokenizer
 from saccade.errors import RunError
 from saccade.metrics.alignment import AlignmentScores, score_alignments
 from saccade.models.assemble import Model, cross_attentions, is_cross_attention
 from saccade.notes import capture
 from saccade.shapes import Float, Int
-from saccade.tasks.guides import last_but_one
+from saccade.tasks.guides import penultimate
 from saccade.tasks.losses import teacher_forced_hidden
 from saccade.tasks.translation import Translation
 
@@ -31,7 +31,7 @@ HeadName = tuple[str, int]  # module name of a cross-attention, number of one of
 Step = Literal["input", "output"]
 End = Literal["ignore", "null"]
 NO_ATTENTION = (
-    "the model has no cross-attention, so it cannot align words; use `saccade align count`, which needs no model"
+    "the model has no cross-attention, so it cannot align words; use `saccade align statistical`, which needs no model"
 )
 
 
@@ -121,7 +121,7 @@ def default_settings(model: Model, task: Translation) -> AlignmentSettings:
     heads = cross_attentions(model)
     if not heads:
         raise RunError(NO_ATTENTION)
-    name = last_but_one(heads)
+    name = penultimate(heads)
     return AlignmentSettings(tuple((name, head) for head in range(heads[name])), "output")
 
 
@@ -140,7 +140,7 @@ def with_heads(model: Model, base: AlignmentSettings, layers: Sequence[int], hea
     return replace(base, heads=tuple((name, head) for name in selected for head in heads or range(head_counts[name])))
 
 
-def align(
+def align_by_attention(
     model: Model, words: WordPairs, settings: AlignmentSettings, batch_tokens: int
 ) -> Iterator[tuple[int, Links]]:
     """The index of each pair with its links, in the order of computation. A pair with an empty side has no links."""
@@ -155,6 +155,7 @@ def align(
 
 def _links(words: WordPairs, rows: list[int], maps: Mapping[str, Tensor], settings: AlignmentSettings) -> list[Links]:
     weights = torch.stack([maps[name][:, head] for name, head in settings.heads]).mean(0)
+    # The decoder input begins with <s>: token t of the target is the output of step t and the input of step t + 1.
     steps = weights[:, 1:] if settings.step == "input" else weights[:, :-1]
     sources = [words.source[row] for row in rows]
     targets = [words.target[row] for row in rows]
@@ -172,7 +173,7 @@ def _word_numbers(sentences: list[list[list[int]]], width: int) -> Int[Tensor, "
     return torch.from_numpy(numbers)
 
 
-def _sum_by_word(weights: Float[Tensor, "B T S"], numbers: Int[Tensor, "B S"]) -> Float[Tensor, "B T W"]:
+def _sum_by_word(weights: Float[Tensor, "B T S"], numbers: Int[Tensor, "B S"]) -> Float[Tensor, "B T words"]:
     """Sum the columns of each word."""
     sums = weights.new_zeros(*weights.shape[:2], int(numbers.max()) + 1)
     return sums.scatter_add_(2, numbers[:, None].expand_as(weights), weights)
@@ -202,7 +203,7 @@ def candidates(heads: Mapping[str, int]) -> list[AlignmentSettings]:
 
 
 def rank_settings(
-    model: Model, words: WordPairs, gold: Sequence[Gold], batch_tokens: int
+    model: Model, words: WordPairs, gold: Sequence[GradedLinks], batch_tokens: int
 ) -> list[tuple[AlignmentSettings, AlignmentScores]]:
     """Score all candidates on pairs with gold links; the best (lowest AER) first."""
     links: dict[AlignmentSettings, list[Links]] = {}

@@ -1,20 +1,19 @@
-"""`data check`: what all kinds of rows share (findings, lengths), and the checks of labels and of series."""
+"""`data check`: what text and series share: findings, lengths, duplicates, labels, and the report as text."""
 
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import dropwhile, islice
+from itertools import islice
 
 import numpy as np
 
-from saccade.data.sources.rows import Frames, Row, Tagged
+from saccade.data.sources.rows import Row, Series, Tagged
 
-_FAULTS_SHOWN = 10
+_BAD_ROWS_SHOWN = 10
 _EXAMPLES_SHOWN = 3
 _LABELS_SHOWN = 20
-_GROUPS_SHOWN = 20
 _MIN_LABEL_WIDTH, _MAX_LABEL_WIDTH = 13, 40
 _BAR_WIDTH = 30
 
@@ -23,7 +22,8 @@ LocationOf = Callable[[int], str]  # row number → "file:line"
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Statistics of the line lengths of one side. The bins of the histogram are 0, 1, 2-3, 4-7, …"""
+    """Statistics of lengths: words or characters of one side of a text, or frames of series. The bins of the histogram
+    are 0, 1, 2-3, 4-7, …"""
 
     smallest: int
     mean: float
@@ -35,7 +35,8 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The number of rows with some property, and the first of them as "file:line: reason"."""
+    """The number of rows with some property (`LabelCounts.not_in_train`: of labels), and messages about the first of
+    them, as "file:line: reason"."""
 
     count: int
     first: list[str]
@@ -43,29 +44,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class LabelCounts:
-    """The labels of a split with their counts (the most frequent first), the number of steps without a label, and the
-    labels that do not occur in train."""
+    """The labels of a split with their counts (the most frequent first), the number of words, frames or rows without a
+    label, and the labels that do not occur in train."""
 
     counts: dict[str, int]
-    without: int
+    unlabeled: int
     not_in_train: Finding
-
-
-@dataclass(frozen=True, slots=True)
-class SeriesReport:
-    """The results for one split of numeric series. Lengths are in frames."""
-
-    series: int
-    frames: int
-    width: int
-    faults: Finding
-    lengths: Lengths
-    labels: LabelCounts
-    groups: dict[str, int]
-    too_long: Finding
-    other_width: Finding
-    repeated: Finding
-    series_in_train: Finding
 
 
 class FindingCounter:
@@ -85,8 +69,8 @@ class FindingCounter:
         return Finding(self.count, self.first)
 
 
-def fault_counter() -> FindingCounter:
-    return FindingCounter(_FAULTS_SHOWN)
+def bad_row_counter() -> FindingCounter:
+    return FindingCounter(_BAD_ROWS_SHOWN)
 
 
 # ── lengths and duplicates ────────────────────────────────────────────────────────────────────────
@@ -165,16 +149,16 @@ class LabelCounter:
         return Finding(len(new), first)
 
 
-def _label_location(row: Row, step: int) -> str:
+def _label_location(row: Row, index: int) -> str:
     if isinstance(row, Tagged):
-        return f"{row.location}: the word {row.source[step]!r} has the label"
-    if isinstance(row, Frames) and not isinstance(row.target, str):
-        return f"{row.location}: frame {step} has the label"
+        return f"{row.location}: the word {row.source[index]!r} has the label"
+    if isinstance(row, Series) and not isinstance(row.target, str):
+        return f"{row.location}: frame {index} has the label"
     return f"{row.location}: has the label"
 
 
 def label_lines(labels: LabelCounts) -> Iterator[str]:
-    unlabeled = f", {labels.without:,} steps without a label" if labels.without else ""
+    unlabeled = f", {labels.unlabeled:,} without a label" if labels.unlabeled else ""
     yield f"  labels: {len(labels.counts):,} distinct, {sum(labels.counts.values()):,} in total{unlabeled}"
     shown = {_printable(label): count for label, count in islice(labels.counts.items(), _LABELS_SHOWN)}
     yield from _bars(shown)
@@ -186,88 +170,6 @@ def label_lines(labels: LabelCounts) -> Iterator[str]:
 def _printable(label: str) -> str:
     text = label if label.isprintable() else repr(label)
     return text if len(text) <= _MAX_LABEL_WIDTH else f"{text[: _MAX_LABEL_WIDTH - 1]}…"
-
-
-# ── series ────────────────────────────────────────────────────────────────────────────────────────
-
-
-class SeriesStatistics:
-    """The statistics of one split of series. Of each series it keeps the length, the location and an 8-byte hash."""
-
-    def __init__(self, longest: int):
-        self.longest = longest
-        self.faults = fault_counter()
-        self.too_long = FindingCounter()
-        self.lengths = array("I")
-        self.digests = array("Q")
-        self.locations: list[str] = []
-        self.groups: Counter[str] = Counter()
-        self.labels = LabelCounter()
-        self.width = 0
-
-    def add(self, row: Frames) -> None:
-        frames, self.width = row.source.shape
-        self.lengths.append(frames)
-        self.digests.append(digest(np.ascontiguousarray(row.source).tobytes()))
-        self.locations.append(row.location)
-        self.labels.add(row)
-        if row.group:
-            self.groups[row.group] += 1
-        if frames > self.longest:
-            self.too_long.add(
-                f"{row.location}: has {frames:,} frames, more than {self.longest}; "
-                "tagging cuts it into windows, and classification needs the option 'window'"
-            )
-
-    def summary(self, train: "SeriesStatistics | None") -> SeriesReport:
-        return SeriesReport(
-            series=len(self.lengths),
-            frames=sum(self.lengths),
-            width=self.width,
-            faults=self.faults.finding(),
-            lengths=lengths_of(self.lengths),
-            labels=self.labels.summary(train.labels if train else None),
-            groups=dict(sorted(self.groups.items())),
-            too_long=self.too_long.finding(),
-            other_width=self._other_width(train),
-            repeated=find_duplicates(self.digests, self.locations.__getitem__),
-            series_in_train=self._in_train(train),
-        )
-
-    def _other_width(self, train: "SeriesStatistics | None") -> Finding:
-        if train is None or not train.lengths or not self.lengths or train.width == self.width:
-            return Finding(0, [])
-        first = f"{self.locations[0]}: has {self.width} values per frame, but {train.locations[0]} has {train.width}"
-        return Finding(len(self.lengths), [first])
-
-    def _in_train(self, train: "SeriesStatistics | None") -> Finding:
-        if train is None:
-            return Finding(0, [])
-        location, train_location = self.locations.__getitem__, train.locations.__getitem__
-        return find_overlap("series", self.digests, location, train.digests, train_location)
-
-
-def series_lines(name: str, split: SeriesReport) -> Iterator[str]:
-    yield (
-        f"{name}: {split.series:,} series, {split.frames:,} frames of {split.width} values, "
-        f"{split.faults.count:,} faults"
-    )
-    yield lengths_line("frames", split.lengths)
-    bins = dropwhile(lambda item: not item[1], split.lengths.histogram.items())  # the first bins are often empty
-    yield from histogram_lines("series by number of frames", dict(bins))
-    yield from label_lines(split.labels)
-    if split.groups:
-        groups = ", ".join(islice(split.groups, _GROUPS_SHOWN))
-        yield f"  groups: {len(split.groups):,}: {groups}" + (", ..." if len(split.groups) > _GROUPS_SHOWN else "")
-    findings = {
-        "faults": split.faults,
-        "too long": split.too_long,
-        "with another width than train": split.other_width,
-        "repeated": split.repeated,
-        "also in train": split.series_in_train,
-    }
-    for title, finding in findings.items():
-        yield from finding_lines(title, finding)
 
 
 # ── the report as text ────────────────────────────────────────────────────────────────────────────

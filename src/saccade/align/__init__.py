@@ -1,1 +1,0 @@
-"""Word alignments, read from attention."""
