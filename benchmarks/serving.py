@@ -1,6 +1,6 @@
 """Benchmark of the service: the gain from micro-batching, and its behavior at ten times its capacity.
 
-    python benchmarks/serving.py RUN TEXT [--seconds 60] [--clients 64] [--json]
+    python benchmarks/serving.py RUN TEXT [--engine torch] [--seconds 60] [--clients 64] [--json]
 
 RUN is a translation run (`de-en=RUN` if its languages are unknown), TEXT a file with one source sentence per line. The
 servers are real `saccade serve` processes on loopback.
@@ -62,8 +62,9 @@ class Server(NamedTuple):
 
 
 @contextmanager
-def serving(run: str, *flags: str) -> Iterator[Server]:
-    command = [sys.executable, "-m", "saccade", "serve", run, "--port", "0", "--deadline", str(DEADLINE), *flags]
+def serving(run: str, engine: str, *flags: str) -> Iterator[Server]:
+    command = [sys.executable, "-m", "saccade", "serve", run, "--engine", engine, "--port", "0", *flags]
+    command += ["--deadline", str(DEADLINE)]
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(command, stderr=stderr, stdout=subprocess.DEVNULL)
         try:
@@ -245,9 +246,9 @@ async def throughput(servers: dict[str, Server], sentences: list[str], seconds: 
     return {name: statistics.median(rounds_of_one) for name, rounds_of_one in rates.items()}
 
 
-def batching(run: str, sentences: list[str], seconds: float) -> tuple[float, Claim]:
+def batching(run: str, engine: str, sentences: list[str], seconds: float) -> tuple[float, Claim]:
     """The requests per second with micro-batches, and the claim about their gain."""
-    with serving(run) as default, serving(run, "--batch", "1") as single:
+    with serving(run, engine) as default, serving(run, engine, "--batch", "1") as single:
         rates = asyncio.run(throughput({"batched": default, "single": single}, sentences, seconds, 3))
     ratio = rates["batched"] / rates["single"]
     seen = f"{rates['batched']:,.1f} against {rates['single']:,.1f} requests/s: {ratio:.2f}"
@@ -351,6 +352,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="a translation run")
     parser.add_argument("text", type=Path, help="source sentences, one per line; may be .gz")
+    parser.add_argument("--engine", default="torch", help="inference engine of the service: torch, ctranslate2 or onnx")
     parser.add_argument("--seconds", type=float, default=60, help="duration of the overload")
     parser.add_argument("--clients", type=int, default=64, help="number of clients of the overload")
     parser.add_argument("--json", action="store_true")
@@ -370,8 +372,8 @@ def main() -> int:
     soft_files, hard_files = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft_files, min(2 * MAX_CONNECTIONS, hard_files)), hard_files))
     sentences = sentences_of(options.text)
-    capacity, batching_claim = batching(options.run, sentences, options.seconds / 6)
-    with serving(options.run) as server:
+    capacity, batching_claim = batching(options.run, options.engine, sentences, options.seconds / 6)
+    with serving(options.run, options.engine) as server:
         results = asyncio.run(overload(server, sentences, OVERLOAD * capacity, options.clients, options.seconds))
     checked = [batching_claim, *claims(results, capacity, OVERLOAD * capacity)]
     if options.json:
