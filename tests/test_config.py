@@ -25,6 +25,8 @@ from saccade.config import (
     wiring,
 )
 from saccade.errors import BuildError, ConfigError
+from saccade.models.blocks import DropoutRates
+from saccade.recipe import recipe_of
 
 
 class Plain:
@@ -129,6 +131,25 @@ def test_build_error_has_the_whole_config_key() -> None:
 )
 def test_error_messages_have_the_key_and_a_similar_name(flag: str, message: str) -> None:
     assert message in error(flag)
+
+
+def test_missing_value_of_an_array_is_named_with_its_key() -> None:
+    class Betas(Config):
+        betas: tuple[float, float] = (0.9, 0.98)
+
+    with pytest.raises(ConfigError, match=r"^betas: has too few values; value number 2 is missing$"):
+        resolve(Betas, [flag_layer("betas=[0.9]")])
+
+
+def test_dropout_rate_that_a_mask_cannot_have_is_refused_with_its_key() -> None:
+    with pytest.raises(ConfigError, match=r"^residual: must be less than or equal to 0\.998, got 0\.999$"):
+        resolve(DropoutRates, [flag_layer("residual=0.999")])
+
+
+@pytest.mark.parametrize("extends", [3, None, ["demo", 3]])
+def test_extends_of_a_recipe_in_python_must_be_names(extends: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^extends: expected a name or an array of names, got "):
+        recipe_of({"extends": extends})
 
 
 def test_all_wrong_keys_are_reported_at_once() -> None:

@@ -17,7 +17,7 @@ from saccade.data.batches import Corpus
 from saccade.data.codecs import Codecs, Scaling
 from saccade.data.frames import as_frames
 from saccade.data.links import Links
-from saccade.data.sources import Pair, Series, Tagged
+from saccade.data.sources import NoSource, Pair, Series, Tagged
 from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, changed_decode_config, in_order
 from saccade.errors import ConfigError, DataError, RunError
@@ -25,7 +25,7 @@ from saccade.formats.engines import ENGINES, QUANTIZATIONS, EngineRequest, choos
 from saccade.metrics.translation import score
 from saccade.models.assemble import Model, is_cross_attention
 from saccade.notes import capture
-from saccade.recipe import Recipe, kind_of, recipe_of, sources_of
+from saccade.recipe import Recipe, factory_of, kind_of, recipe_of, sources_of
 from saccade.runs.evaluations import evaluation_rows, evaluation_split
 from saccade.runs.folder import RunFolder, load_split
 from saccade.runs.weights import load_weights
@@ -102,8 +102,8 @@ class Run:
         if not isinstance(self.task, task):
             command = self.task.command
             raise RunError(
-                f"{self.folder.path}: was trained for {kind_of(self.recipe.task)} and cannot {task.command}; use "
-                f"`saccade {command}`, or Run.{command} in Python"
+                f"{self.folder.path}: was trained for {kind_of(self.recipe.task)}, but this needs a "
+                f"{task.__name__.lower()} run; use this one with `saccade {command}`, or Run.{command} in Python"
             )
         return self.task
 
@@ -324,8 +324,10 @@ class Run:
         self.folder.check_same_data({"test": splits["test"]})
         rows, _ = load_split(splits, "test", self.recipe.data.skip_bad)
         if not rows:
-            hint = "give --src FILE and --ref FILE" if self.task.has_decoder else "call Run.evaluate(pairs) in Python"
-            raise DataError(f"data.test: the recipe has no test data; {hint}")
+            has_none = factory_of(self.recipe.data.test) is NoSource
+            problem = "the recipe has no test data" if has_none else "its files have no usable rows"
+            files = "give --src FILE and --ref FILE, or " if self.task.has_decoder else ""
+            raise DataError(f"data.test: {problem}; {files}call Run.evaluate(pairs) in Python")
         check_rows(self.task, rows, "test")
         return list(rows)
 

@@ -165,7 +165,8 @@ def _links(words: WordPairs, rows: list[int], maps: Mapping[str, Tensor], settin
 
 
 def _word_numbers(sentences: list[list[list[int]]], width: int) -> Int[Tensor, "B S"]:
-    """The word number of each token. The end symbol and padding, whose weight is 0, count as one more word."""
+    """The word number of each token. The end symbol and the padding count as one more word: that of a source has the
+    weight of the end symbol, because padding has weight 0."""
     numbers = np.empty((len(sentences), width), np.int64)
     for row, words in zip(numbers, sentences, strict=True):
         tokens = np.repeat(np.arange(len(words)), [len(ids) for ids in words])

@@ -257,6 +257,9 @@ def _message(error: Any) -> str:
     key = ".".join(map(str, error["loc"]))
     if error["type"] == "saccade":
         return f"{key}: {error['msg']}"
+    if error["type"] == "missing" and isinstance(error["loc"][-1], int):
+        *array, index = error["loc"]
+        return f"{'.'.join(map(str, array))}: has too few values; value number {index + 1} is missing"
     if error["type"] == "missing":
         return f"{key}: {EXPECTED['missing']}"
     text = EXPECTED.get(error["type"]) or error["msg"].replace("Input should be", "must be")
@@ -281,9 +284,13 @@ def _read_file(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except FileNotFoundError:
-        neighbors = [p.name for p in path.parent.glob("*.toml")] if path.parent.is_dir() else []
+        neighbors = {p.name for p in path.parent.glob("*.toml")} - {"pyproject.toml"}
         hint = suggestion(path.name, [*neighbors, *preset_names()])
         raise ConfigError(f"{path}: no such recipe or preset{hint}") from None
+    except IsADirectoryError:
+        config = path / "config.toml"
+        resume = f"; to resume this run: `saccade train {config} --run {path}`" if config.is_file() else ""
+        raise ConfigError(f"{path}: is a folder; give a recipe file{resume}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read as a recipe: {getattr(error, 'strerror', error)}") from None
 
@@ -299,12 +306,17 @@ def file_layers(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) ->
     if identity in seen:
         raise ConfigError(f"{origin}: extends itself, through {' → '.join(seen)}; remove one of these `extends`")
     tree = _parse(text, origin)
-    extends = tree.pop("extends", [])
-    bases = [extends] if isinstance(extends, str) else extends
-    if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
-        raise ConfigError(f"{origin}: extends: expected a name or an array of names, got {extends!r}")
+    bases = extended_names(tree.pop("extends", []), f"{origin}: extends")
     layers = [layer for base in bases for layer in file_layers(base, path.parent, (*seen, identity))]
     return [*layers, _given(tree, origin)]
+
+
+def extended_names(value: Any, key: str = "extends") -> list[str]:
+    """The recipes and presets that the value of `extends` names. `key` begins the text of an error."""
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{key}: expected a name or an array of names, got {value!r}")
+    return [*names]
 
 
 def flag_layer(text: str) -> Any:

@@ -30,8 +30,14 @@ def file_lines(name: str) -> Iterator[str]:
     try:
         with gzip.open(name) if name.endswith(".gz") else open(name, "rb") as file:
             yield from _decoded(file, name)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except gzip.BadGzipFile:
+        raise DataError(
+            f"{name}: is not gzip data, or is damaged; remove .gz from its name, or compress or download it again"
+        ) from None
+    except (EOFError, zlib.error) as error:
+        raise DataError(f"{name}: is damaged: {error}; compress or download it again") from None
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
 
 
 def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
@@ -39,6 +45,10 @@ def _decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
         try:
             yield raw.removesuffix(b"\n").decode()
         except UnicodeDecodeError as error:
+            from saccade.data.sources.rows import GZIP_MAGIC  # imported here: text needs no NumPy
+
+            if number == 1 and raw.startswith(GZIP_MAGIC):
+                raise DataError(f"{name}: contains gzip data; decompress it, or rename it to end in .gz") from None
             reason = f"{error.reason} at byte {error.start}"
             raise DataError(f"{name}:{number}: is not UTF-8: {reason}; convert the file to UTF-8 (iconv)") from None
 

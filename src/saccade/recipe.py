@@ -17,6 +17,7 @@ from saccade.config import (
     Resolved,
     Slot,
     build,
+    extended_names,
     file_layers,
     flag_layer,
     python_layer,
@@ -127,8 +128,7 @@ def resolve_recipe(layers: Sequence[Any]) -> Resolved:
 
 def recipe_of(tree: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Recipe:
     """A recipe given as nested dicts, with `changes` on top. `extends` works as in a file."""
-    extends = tree.get("extends", [])
-    base = [layer for name in ([extends] if isinstance(extends, str) else extends) for layer in file_layers(name)]
+    base = [layer for name in extended_names(tree.get("extends", [])) for layer in file_layers(name)]
     own = {key: value for key, value in tree.items() if key != "extends"}
     return resolve_recipe([*base, python_layer(own), python_layer(changes or {})]).config
 

@@ -97,7 +97,7 @@ INVALID_VALUES = {
     "a value below the minimum": ("model.dim=0", "model.dim: must be greater than or equal to 1, got 0"),
     "a value above the maximum": (
         "model.dropout.residual=1.0",
-        "model.dropout.residual: must be less than 1, got 1.0",
+        "model.dropout.residual: must be less than or equal to 0.998, got 1.0",
     ),
     "NaN": ("train.clip=nan", "train.clip: expected a finite number, got nan"),
     "a value that is not in the list": (
@@ -243,4 +243,16 @@ def test_missing_recipe_is_answered_with_the_nearest_name(call: Call, recipe: Pa
 def test_binary_file_or_folder_as_recipe_is_refused(call: Call, tmp_path: Path):
     (tmp_path / "r.toml").write_bytes(b"\xff")
     assert "cannot be read as a recipe" in call("train", tmp_path / "r.toml").err
-    assert "cannot be read as a recipe" in call("train", tmp_path).err
+    assert call("train", tmp_path).err == f"saccade: {tmp_path}: is a folder; give a recipe file\n"
+
+
+def test_run_as_recipe_is_refused_with_the_command_that_resumes_it(call: Call, tmp_path: Path):
+    config = tmp_path / "config.toml"
+    config.write_text("", "utf-8")
+    message = f"{tmp_path}: is a folder; give a recipe file; to resume this run: `saccade train {config}"
+    assert f"{message} --run {tmp_path}`" in call("train", tmp_path).err
+
+
+def test_pyproject_is_not_suggested_as_a_recipe(call: Call, tmp_path: Path):
+    (tmp_path / "pyproject.toml").write_text("", "utf-8")
+    assert "pyproject.toml" not in call("train", tmp_path / "pyproject.tml").err

@@ -1,5 +1,6 @@
 """`saccade evaluate`, of two files and of a run."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -46,7 +47,7 @@ def test_empty_files_are_refused(call: Call, run: Path, tmp_path: Path):
     for command in (["--hyp", tmp_path / "empty"], [run, "--src", tmp_path / "empty"]):
         result = call("evaluate", *command, "--ref", tmp_path / "empty")
         assert (result.code, result.out) == (1, "")
-        assert "nothing to score" in result.err
+        assert f"{tmp_path / 'empty'}: the file is empty; write one reference per line" in result.err
 
 
 def test_run_is_evaluated_on_its_test_data(call: Call, run: Path):
@@ -77,3 +78,30 @@ def test_run_without_test_data_is_refused_with_the_options_to_give(call: Call, r
     result = call("evaluate", tmp_path / "run")
     assert result.code == 1
     assert "data.test: the recipe has no test data; give --src FILE and --ref FILE" in result.err
+
+
+def test_missing_test_data_of_a_run_is_refused_without_advice_to_change_the_recipe(
+    call: Call, run: Path, tmp_path: Path
+):
+    shutil.copytree(run, tmp_path / "run")
+    config = tmp_path / "run" / "config.toml"
+    pairs = '[data.test]\nkind = "pairs"\nsrc = "no.en"\ntgt = "no.de"\n'
+    config.write_text(re.sub(r"\[data\.test\]\n(.+\n)+", pairs, config.read_text("utf-8")), "utf-8")
+    result = call("evaluate", tmp_path / "run")
+    assert result.code == 1
+    assert "no.en: no such file; run this command in the folder in which the run was trained" in result.err
+
+
+def test_empty_test_data_is_told_from_no_test_data(call: Call, run: Path, tmp_path: Path):
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "empty").touch()
+    config = tmp_path / "run" / "config.toml"
+    pairs = f'[data.test]\nkind = "pairs"\nsrc = "{tmp_path}/empty"\ntgt = "{tmp_path}/empty"\n'
+    config.write_text(re.sub(r"\[data\.test\]\n(.+\n)+", pairs, config.read_text("utf-8")), "utf-8")
+    stored = json.loads((tmp_path / "run" / "data.json").read_text("utf-8"))
+    checksum = hashlib.sha256(b"").hexdigest()
+    stored["sha256"] |= {"data.test.src": checksum, "data.test.tgt": checksum}
+    (tmp_path / "run" / "data.json").write_text(json.dumps(stored), "utf-8")
+    result = call("evaluate", tmp_path / "run")
+    assert result.code == 1
+    assert "data.test: its files have no usable rows; give --src FILE and --ref FILE, or call" in result.err

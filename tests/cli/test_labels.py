@@ -332,7 +332,8 @@ def test_a_run_of_another_task_is_rejected_with_the_right_command(
     ):
         result = call(command, other_run, "-o", out, stdin=b"a\n")
         assert (result.code, result.out) == (1, "")
-        assert f"use `saccade {right_command}`" in result.err
+        needed = {"translate": "translation", "tag": "tagging", "classify": "classification"}[command]
+        assert f"but this needs a {needed} run; use this one with `saccade {right_command}`" in result.err
         assert out.read_text("utf-8") == "precious"
     result = call("view", trained("words").run, "a")
     assert result.code == 1

@@ -79,6 +79,32 @@ def test_gzipped_file_is_decompressed(call: Call, run: Path, tmp_path: Path):
     assert call("translate", run, tmp_path / "in.gz").out == call("translate", run, stdin=b"b a\nc\n").out
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("in.gz", b"b a\n", "is not gzip data"),
+        ("in.gz", gzip.compress(b"b a\n")[:-4], "is damaged"),
+        ("in", gzip.compress(b"b a\n"), "contains gzip data; decompress it"),
+    ],
+    ids=["not gzip", "truncated", "without .gz"],
+)
+def test_wrong_or_damaged_gzip_is_refused(
+    name: str, content: bytes, reason: str, call: Call, run: Path, tmp_path: Path
+):
+    (tmp_path / name).write_bytes(content)
+    result = call("translate", run, tmp_path / name)
+    assert result.code == 1
+    assert f"{tmp_path / name}: {reason}" in result.err
+
+
+@pytest.mark.parametrize("command", ["translate", "tag", "view"])
+def test_missing_output_folder_is_refused(command: str, call: Call, run: Path, tmp_path: Path):
+    arguments = ["a"] if command == "view" else []
+    result = call(command, run, *arguments, "-o", tmp_path / "none" / "out", stdin=b"a\n")
+    assert result.code == 2
+    assert f"{tmp_path}/none/out: the folder {tmp_path}/none does not exist; create it" in result.err
+
+
 def test_output_option_writes_to_a_file(call: Call, run: Path, tmp_path: Path):
     expected = call("translate", run, stdin=b"b a\nc\n").out
     result = call("translate", run, "-o", tmp_path / "out", stdin=b"b a\nc\n")

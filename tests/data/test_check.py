@@ -87,7 +87,7 @@ def test_empty_sides_are_reported(tmp_path: Path):
 def test_rows_with_more_words_than_the_limit_are_reported(tmp_path: Path):
     report = check_train(tmp_path, ("a a a a a a", "b b b b b b b"), ("a a", "b b"), longest=6)
     assert report.splits["train"].too_long.count == 1
-    assert report.splits["train"].too_long.first == ["train.tsv:21: the target has 7 words, more than 6"]
+    assert report.splits["train"].too_long.first == ["train.tsv:21: the target has 7 words, more than data.longest = 6"]
 
 
 def test_unusual_length_ratios_are_reported_except_for_short_lines(tmp_path: Path):
@@ -191,7 +191,7 @@ def test_labels_of_tagged_words_are_counted_and_compared_with_train(tmp_path: Pa
         ),
     )
     assert train_report.words["source"].largest == 3
-    assert train_report.too_long.first[0] == "train.tsv:1: the source has 3 words, more than 2"
+    assert train_report.too_long.first[0] == "train.tsv:1: the source has 3 words, more than data.longest = 2"
     assert train_report.repeated.first == ["train.tsv:8: repeats train.tsv:1"]
     assert dev_report.pairs_in_train.first == ["dev.tsv:1: the pair is also in train, at train.tsv:5"]
     assert dev_report.unknown_characters == {"source": {",": 1}, "target": {}}
@@ -268,8 +268,8 @@ def test_series_report_counts_series_frames_labels_and_groups(tmp_path: Path):
     assert (split.lengths.smallest, split.lengths.largest) == (3, 8)
     assert split.labels == LabelCounts({"0": 4, "1": 4, "2": 3}, 5, Finding(0, []))
     assert split.groups == {"u1": 2, "u2": 1}
-    too_long = "has 8 frames, more than 5; tagging cuts it into windows, and classification needs the option 'window'"
-    assert split.too_long == Finding(1, [f"train.npz:u1_0: {too_long}"])
+    limit = "more than data.longest = 5; tagging cuts it into windows, and classification needs the option 'window'"
+    assert split.too_long == Finding(1, [f"train.npz:u1_0: has 8 frames, {limit}"])
     assert not report.bad
     lines = report.lines()
     assert lines[0] == "train: 3 series, 16 frames of 2 values, 0 bad rows"
@@ -281,10 +281,10 @@ def test_series_report_counts_series_frames_labels_and_groups(tmp_path: Path):
 def test_a_group_in_two_splits_makes_the_report_bad(tmp_path: Path):
     train = series(tmp_path, "train.npz", {"u1_0": 8, "u2_0": 5})
     report = check({"train": train, "dev": series(tmp_path, "dev.npz", {"u3_0": 4, "u2_1": 6})})
-    assert report.leaks == ["group u2 is in data.train and data.dev"]
+    assert report.shared_groups == ["group u2 is in data.train and data.dev"]
     assert report.bad
-    assert report.lines()[-2:] == ["groups in several splits: 1", *report.leaks]
-    assert report.plain()["leaks"] == report.leaks
+    assert report.lines()[-2:] == ["groups in several splits: 1", *report.shared_groups]
+    assert report.plain()["shared_groups"] == report.shared_groups
 
 
 def test_series_are_compared_with_train(tmp_path: Path):

@@ -119,6 +119,8 @@ def test_damaged_export_is_exported_again(name: str, run: Run, call: Any) -> Non
     code, out, stderr = call("translate", path)
     assert (code, out) == (0, expected)
     assert "exporting" in stderr
+    assert ("warning: an earlier export cannot be used and is replaced: " in stderr) == (name != "manifest.json")
+    assert "run `saccade export` again" not in stderr
     assert call("translate", path)[2] == "engine: ctranslate2-float32\n"
 
 
@@ -159,7 +161,7 @@ def test_auto_uses_torch_if_the_export_cannot_be_written(run: Run, call: Any) ->
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        (["--sample"], "use the torch engine for sampling"),
+        (["--sample"], "samples with its own random generator"),
         (["--prefix", "a", "--beam", "2"], "does not score a prefix"),
     ],
 )
@@ -172,6 +174,7 @@ def test_auto_uses_torch_for_searches_that_ctranslate2_cannot_run(
     assert out == call("translate", path, *flags, "--engine", "torch")[1]
     refused = call("translate", path, *flags, "--engine", "ctranslate2")
     assert (refused[0], refused[1], reason in refused[2]) == (1, "", True)
+    assert refused[2].endswith("; or use the torch engine (--engine torch)\n")
 
 
 def test_auto_uses_torch_for_models_that_ctranslate2_cannot_run(tmp_path: Path, call: Any) -> None:

@@ -269,7 +269,11 @@ def test_commands_accept_an_imported_run(tmp_path: Path, capsys: pytest.CaptureF
 
 
 BROKEN: dict[str, tuple[str, Any, str]] = {
-    "other model type": ("config.json", {"model_type": "bart"}, "config.json: model_type: must be 'marian'"),
+    "other model type": (
+        "config.json",
+        {"model_type": "bart"},
+        "config.json: model_type: must be 'marian', got 'bart'; only models",
+    ),
     "too many layers": ("config.json", {"encoder_layers": 10**9}, "config.json: encoder_layers: must be"),
     "too deep": ("config.json", {"encoder_layers": 5}, "model.safetensors: the weight for encoder.layers.2"),
     "other width": ("config.json", {"d_model": 32}, "is missing, or is not a table of width 32"),
@@ -289,6 +293,15 @@ def test_inconsistent_folder_is_refused_and_no_run_is_written(name: str, tmp_pat
     with pytest.raises(RunError, match=reason):
         import_marian(tmp_path / "folder", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("damage", ["missing", "not JSON"])
+def test_damaged_vocabulary_is_refused_with_the_remedy(damage: str, tmp_path: Path) -> None:
+    hf_folder(tmp_path / "folder", {})
+    path = tmp_path / "folder" / "vocab.json"
+    path.unlink() if damage == "missing" else path.write_text("{", "utf-8")
+    with pytest.raises(RunError, match=r"vocab\.json: is .*; download the model again, or save it again"):
+        import_marian(tmp_path / "folder", tmp_path / "run")
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:

@@ -59,6 +59,28 @@ def test_malformed_body_is_refused(server: Server, route: str, name: str) -> Non
         refused(response)
 
 
+@pytest.mark.parametrize("body", ["", "null", "[]", "3"])
+def test_body_of_v1_that_is_no_object_is_refused_with_an_example(server: Server, body: str) -> None:
+    response = server.request("POST", "/v1/translate", body.encode(), JSON)
+    assert (response.status, response.error()) == (422, 'the body must be a JSON object, such as {"text": "Hello"}')
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"text": 3}, "text: must be a string or a list of strings"),
+        ({"text": ["a", 3]}, "text.1: must be a valid string"),
+        ({"text": ["\ud800"]}, "text.0: contains a lone surrogate, which is not valid Unicode text"),
+        ({"text": "a", "source": "x" * 21}, "source: must have at most 20 characters"),
+    ],
+)
+def test_reason_of_an_invalid_field_names_the_allowed_types(
+    server: Server, body: dict[str, object], reason: str
+) -> None:
+    response = server.request("POST", "/v1/translate", json.dumps(body).encode(), JSON)
+    assert (response.status, response.error()) == (422, reason)
+
+
 INVALID_TEXTS = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1", "1.5", "true", "null", "{}", '{"a": "b"}']
 INVALID_TEXTS += ["[1]", "[null]", '[["a"]]', '["a", 1]', '["a", NaN]', '"\\ud800"', '"a\\udfffb"', '["a", "\\ud800"]']
 

@@ -73,6 +73,8 @@ def test_first_model_of_a_pair_is_used_unless_one_is_named() -> None:
         (("en", "en"), "en to en is not supported"),
         (("fr", "de"), "fr to de is not supported"),
         (("en", "de", "m9"), "there is no such model"),
+        (("en", "de", "m1"), r"model m1 does not translate en to de; .* or leave 'model' out"),
+        ((None, "de", "m1"), "model m1 does not translate any language to de"),
     ],
 )
 def test_unsupported_pair_or_model_is_400(requested: tuple[str, ...], message: str) -> None:

@@ -149,6 +149,15 @@ def test_error_of_a_damaged_checkpoint_names_the_others(run: Path):
         _ = load(run, "step-18").model
 
 
+def test_checkpoint_without_training_state_is_refused_with_the_remedy(run: Path, recipe: Recipe):
+    manifest = checkpoint(run, 18) / "manifest.json"
+    facts = json.loads(manifest.read_bytes())
+    del facts["files"]["training.safetensors"]
+    manifest.write_text(json.dumps(facts), "utf-8")
+    with pytest.raises(RunError, match=r"does not list training\.safetensors; delete this checkpoint folder"):
+        train(recipe, run, Recorder())
+
+
 def test_file_that_cannot_be_read_is_not_called_damaged(tmp_path: Path):
     (tmp_path / "manifest.json").mkdir()
     with pytest.raises(RunError, match=r"manifest\.json: cannot be read: Is a directory"):

@@ -1,5 +1,6 @@
 """Manifests and checkpoint names that point to other files are refused."""
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -83,7 +84,14 @@ def test_weights_that_the_manifest_does_not_list_are_not_loaded(run: Path):
 
 @pytest.mark.parametrize("name", ["../checkpoints/step-0000018", "..", "/tmp", "step-0000099", "bset"])
 def test_checkpoint_names_cannot_leave_the_run(name: str, run: Path):
-    with pytest.raises(RunError, match=r"there is no checkpoint .*available: best, latest, step-0000006"):
+    with pytest.raises(RunError, match=r"there is no checkpoint .*available: best, latest, step-0000006.*\); choose"):
+        saccade.load(run, name)
+
+
+@pytest.mark.parametrize("name", ["auto", "best", "step-6"])
+def test_run_without_a_checkpoint_is_refused_with_what_to_do(name: str, run: Path):
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(RunError, match=f"^{re.escape(str(run))}: has no checkpoint yet; wait for .* `saccade train`$"):
         saccade.load(run, name)
 
 

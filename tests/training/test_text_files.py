@@ -25,6 +25,8 @@ def test_changed_text_file_is_refused(
     for allow_change in (False, True):
         with pytest.raises(RunError, match=rf"\n  data\.{split}\.{side}: the file has changed"):
             train(recipe, tmp_path / "run", Recorder(), allow_change=allow_change)
+    with pytest.raises(RunError, match=r"restore the old files, or train a new run"):
+        train(recipe, tmp_path / "run", Recorder())
     path.write_text(text, "utf-8")
     train_run(recipe, tmp_path / "run")
 

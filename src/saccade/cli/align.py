@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import cyclopts
 from cyclopts import Parameter
 
-from saccade.cli.app import Checkpoint, File, Json, OutputFile, UsageError, app, must_be_run, must_exist
+from saccade.cli.app import (
+    Checkpoint,
+    InputFile,
+    Json,
+    OutputFile,
+    UsageError,
+    app,
+    must_be_run,
+    must_exist,
+    must_have_folder,
+)
 from saccade.errors import plural
 
 if TYPE_CHECKING:
@@ -19,7 +29,6 @@ align = cyclopts.App(name="align", help="Align words by attention or by a statis
 app.command(align)
 
 Symmetrization = Literal["intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and"]
-TextFile = Annotated[str, File]
 IndexBase = Annotated[
     Literal["auto", "0", "1"], Parameter(help="The index of the first word; auto determines it from the file.")
 ]
@@ -34,8 +43,8 @@ LAYER_HELP = (
 def attention(
     run: str,
     *,
-    src: TextFile,
-    tgt: TextFile,
+    src: InputFile,
+    tgt: InputFile,
     output: OutputFile = "-",
     back: str = "",
     symmetrize: Symmetrization = "grow-diag-final-and",
@@ -72,6 +81,7 @@ def attention(
         If the end symbol has the largest weight: ignore links the best source word, null leaves the word unaligned.
     """
     must_exist(src, tgt)
+    must_have_folder(output)
     for folder in (run, back):
         if folder:
             must_be_run(folder)
@@ -95,9 +105,9 @@ def attention(
 def search(
     run: str,
     *,
-    src: TextFile,
-    tgt: TextFile,
-    gold: TextFile,
+    src: InputFile,
+    tgt: InputFile,
+    gold: InputFile,
     base: IndexBase = "auto",
     json_: Json = False,
     checkpoint: Checkpoint = "auto",
@@ -146,8 +156,8 @@ def search(
 @align.command
 def score(
     *,
-    gold: TextFile,
-    system: TextFile,
+    gold: InputFile,
+    system: InputFile,
     gold_base: IndexBase = "auto",
     system_base: IndexBase = "auto",
     json_: Json = False,
@@ -185,8 +195,8 @@ def score(
 @align.command
 def statistical(
     *,
-    src: TextFile,
-    tgt: TextFile,
+    src: InputFile,
+    tgt: InputFile,
     output: OutputFile = "-",
     symmetrize: Symmetrization | Literal["forward", "backward", "graded"] = "grow-diag-final-and",
 ) -> None:
@@ -208,6 +218,7 @@ def statistical(
         How to combine the alignments of the two directions.
     """
     must_exist(src, tgt)
+    must_have_folder(output)
     from saccade.aligners.statistical import align_both_ways, align_one_way
     from saccade.aligners.symmetrize import SYMMETRIZE, graded
     from saccade.console import console

@@ -58,7 +58,7 @@ Checkpoint = Annotated[
 ]
 EngineName = Literal["auto", "torch", "ctranslate2", "onnx"]
 Quantization = Literal["float32", "int8"]
-File = Parameter(allow_leading_hyphen=True)  # `-` is stdin or stdout
+InputFile = Annotated[str, Parameter(allow_leading_hyphen=True)]  # `-` is stdin
 OutputFile = Annotated[str, Parameter(name=("--output", "-o"), allow_leading_hyphen=True)]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.")]
 
@@ -81,6 +81,13 @@ def must_differ(file: str, output: str) -> None:
     """Raise a UsageError if a command would overwrite its own input."""
     if "-" not in (file, output) and Path(output).exists() and Path(output).samefile(file):
         raise UsageError(f"{output}: is the input file; choose another output file")
+
+
+def must_have_folder(*outputs: str) -> None:
+    """Raise a UsageError for the first output file whose folder does not exist. "" and "-" are skipped."""
+    for output in outputs:
+        if output not in ("", "-") and not (folder := Path(output).parent).is_dir():
+            raise UsageError(f"{output}: the folder {folder} does not exist; create it, or choose another output file")
 
 
 def must_be_run(name: str) -> None:

@@ -1,9 +1,9 @@
 """`saccade classify`: a label for each line of text, or for each numeric series."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from saccade.cli.app import Checkpoint, File, Json, OutputFile, app
+from saccade.cli.app import Checkpoint, InputFile, Json, OutputFile, app
 from saccade.cli.labeling import json_line, open_run, write_lines
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 @app.command
 def classify(
     run: str,
-    file: Annotated[str, File] = "-",
+    file: InputFile = "-",
     /,
     *,
     output: OutputFile = "-",

@@ -1,10 +1,11 @@
 """`saccade evaluate`: scores of a run, or of a file of translations."""
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
-from saccade.cli.app import Checkpoint, File, Json, UsageError, app, must_be_run, must_exist
+from saccade.cli.app import Checkpoint, InputFile, Json, UsageError, app, must_be_run, must_exist
 from saccade.cli.flags import SearchFlags
+from saccade.errors import DataError
 
 
 @app.command
@@ -12,9 +13,9 @@ def evaluate(
     run: str = "",
     /,
     *,
-    src: Annotated[str, File] = "",
-    ref: Annotated[str, File] = "",
-    hyp: Annotated[str, File] = "",
+    src: InputFile = "",
+    ref: InputFile = "",
+    hyp: InputFile = "",
     labels: str = "",
     search: SearchFlags = SearchFlags(),
     checkpoint: Checkpoint = "auto",
@@ -50,13 +51,10 @@ def evaluate(
     if run:
         must_be_run(run)
 
-    from saccade.lines import file_lines
-    from saccade.metrics.pairs import paired
-
     if hyp:
         from saccade.metrics.translation import score
 
-        pairs = paired(list(file_lines(hyp)), list(file_lines(ref)), hyp, ref)
+        pairs = _read_pairs(hyp, ref)
         scores = score([output for output, _ in pairs], [reference for _, reference in pairs]).plain()
     else:
         from saccade.api import load
@@ -64,10 +62,20 @@ def evaluate(
         loaded = load(run, checkpoint)
         _check_flags(loaded.task.has_decoder, bool(src) or search != SearchFlags(), bool(labels))
         decode = search.settings(loaded.recipe.decode)
-        pairs = paired(list(file_lines(src)), list(file_lines(ref)), src, ref) if src else None
+        pairs = _read_pairs(src, ref) if src else None
         scores = loaded.evaluate(pairs, decode=decode, labels=tuple(labels.split(",")) if labels else ())
     lines = _label_lines(scores) if "confusion" in scores else _translation_lines(scores)
     print(json.dumps(scores, ensure_ascii=False, indent=1) if json_ else "\n".join(lines))
+
+
+def _read_pairs(first: str, ref: str) -> list[tuple[str, str]]:
+    from saccade.lines import file_lines
+    from saccade.metrics.pairs import paired
+
+    pairs = paired(list(file_lines(first)), list(file_lines(ref)), first, ref)
+    if not pairs:
+        raise DataError(f"{ref}: the file is empty; write one reference per line")
+    return pairs
 
 
 def _check_flags(translates: bool, has_translation_flags: bool, has_label_flags: bool) -> None:

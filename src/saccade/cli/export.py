@@ -34,7 +34,7 @@ def export(
         With --to ctranslate2: the default is float32.
     """
     if quantization and to != "ctranslate2":
-        raise UsageError("--quantization needs --to ctranslate2")
+        raise UsageError("--quantization is only for --to ctranslate2; correct --to, or leave --quantization out")
     must_be_run(run)
     from saccade.api import load
     from saccade.console import console

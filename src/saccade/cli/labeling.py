@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from saccade.cli.app import must_be_run, must_differ, must_exist
+from saccade.cli.app import must_be_run, must_differ, must_exist, must_have_folder
 
 if TYPE_CHECKING:
     from saccade.api import Run
@@ -15,6 +15,7 @@ def open_run(run: str, file: str, output: str, checkpoint: str) -> "Run":
     must_exist(file)
     must_be_run(run)
     must_differ(file, output)
+    must_have_folder(output)
     from saccade.api import load
 
     loaded = load(run, checkpoint)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from saccade.cli.app import Checkpoint, File, Json, OutputFile, UsageError, app
+from saccade.cli.app import Checkpoint, InputFile, Json, OutputFile, UsageError, app
 from saccade.cli.labeling import json_line, open_run, write_lines
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @app.command
 def tag(
     run: str,
-    file: Annotated[str, File] = "-",
+    file: InputFile = "-",
     /,
     *,
     output: OutputFile = "-",

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from saccade.cli.app import (
     Checkpoint,
     EngineName,
-    File,
+    InputFile,
     Json,
     OutputFile,
     Quantization,
@@ -21,6 +21,7 @@ from saccade.cli.app import (
     must_be_run,
     must_differ,
     must_exist,
+    must_have_folder,
 )
 from saccade.cli.flags import SampleFlags, SearchFlags
 from saccade.errors import DataError
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
 @app.command
 def translate(
     run: str,
-    file: Annotated[str, File] = "-",
+    file: InputFile = "-",
     /,
     *,
     output: OutputFile = "-",
     json_: Json = False,
     best: int = 1,
     prefix: str = "",
-    prefixes: Annotated[str, File] = "",
+    prefixes: InputFile = "",
     alignments: str = "",
     search: SearchFlags = SearchFlags(),
     sample: SampleFlags = SampleFlags(),
@@ -136,6 +137,7 @@ def _translate_groups(
 
 def _check_files(file: str, output: str, alignments: str) -> None:
     must_differ(file, output)
+    must_have_folder(output, alignments)
     if alignments and alignments in (file, output):
         raise UsageError(f"{alignments}: is the input or output file; write alignments to another file")
 

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from saccade.cli.app import Checkpoint, File, OutputFile, UsageError, app, must_be_run, must_exist
+from saccade.cli.app import (
+    Checkpoint,
+    InputFile,
+    OutputFile,
+    UsageError,
+    app,
+    must_be_run,
+    must_exist,
+    must_have_folder,
+)
 from saccade.errors import DataError, RunError
 
 if TYPE_CHECKING:
@@ -20,10 +29,10 @@ if TYPE_CHECKING:
 def view(
     run: str,
     *sentences: str,
-    file: Annotated[str, File] = "",
+    file: InputFile = "",
     output: OutputFile = "attention.html",
     target: str | None = None,
-    targets: Annotated[str, File] = "",
+    targets: InputFile = "",
     beam: int | None = None,
     pieces: Annotated[bool, Parameter(negative="")] = False,
     checkpoint: Checkpoint = "auto",
@@ -63,6 +72,7 @@ def view(
     if file == targets == "-":
         raise UsageError("--file and --targets cannot both be stdin")
     must_exist(file, targets)
+    must_have_folder(output)
     must_be_run(run)
     from saccade.api import load
     from saccade.console import console, track

@@ -1,4 +1,4 @@
-"""`data check`: bad rows, lengths, duplicates, leaks between splits, and characters and labels missing in train."""
+"""`data check`: bad rows, lengths, duplicates, groups in several splits, and characters and labels missing in train."""
 
 from array import array
 from collections import Counter
@@ -60,28 +60,30 @@ class SplitReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The results of `check` for each split. `leaks` are messages about groups that are in several splits."""
+    """The results of `check` for each split. `shared_groups` are messages about groups that are in several splits."""
 
     splits: dict[str, SplitReport | SeriesReport]
-    leaks: list[str]
+    shared_groups: list[str]
 
     @property
     def bad(self) -> bool:
         """Whether any row is unusable, or a group is in several splits."""
-        return bool(self.leaks) or any(split.bad_rows.count for split in self.splits.values())
+        return bool(self.shared_groups) or any(split.bad_rows.count for split in self.splits.values())
 
     def plain(self) -> dict[str, object]:
         """The report as JSON-serializable values."""
         plain: dict[str, object] = {"bad": self.bad}
         plain["splits"] = {name: _plain(split) for name, split in self.splits.items()}
         if any(isinstance(split, SeriesReport) for split in self.splits.values()):
-            plain["leaks"] = self.leaks
+            plain["shared_groups"] = self.shared_groups
         return plain
 
     def lines(self) -> list[str]:
         """The report as lines of text. Each problem is a line `file:line: reason`."""
         lines = [line for name, split in self.splits.items() for line in _lines(name, split)]
-        return [*lines, f"groups in several splits: {len(self.leaks):,}", *self.leaks] if self.leaks else lines
+        if self.shared_groups:
+            lines += [f"groups in several splits: {len(self.shared_groups):,}", *self.shared_groups]
+        return lines
 
 
 def _plain(split: SplitReport | SeriesReport) -> dict[str, object]:
@@ -142,7 +144,7 @@ class _TextStatistics:
         sides = ("source",) if self.labels else SIDES
         long = [f"the {side} has {words:,}" for side in sides if (words := self.words[side][-1]) > self.longest]
         if long:
-            self.too_long.add(f"{location}: {' and '.join(long)} words, more than {self.longest}")
+            self.too_long.add(f"{location}: {' and '.join(long)} words, more than data.longest = {self.longest:,}")
 
     def location(self, index: int) -> str:
         return f"{list(self.file_names)[self.file_of[index]]}:{self.line_of[index]}"

@@ -71,7 +71,7 @@ class SeriesStatistics:
             self.groups[row.group] += 1
         if frames > self.longest:
             self.too_long.add(
-                f"{row.location}: has {frames:,} frames, more than {self.longest}; "
+                f"{row.location}: has {frames:,} frames, more than data.longest = {self.longest:,}; "
                 "tagging cuts it into windows, and classification needs the option 'window'"
             )
 

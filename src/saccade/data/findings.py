@@ -1,4 +1,5 @@
-"""`data check`: what text and series share: findings, lengths, duplicates, labels, and the report as text."""
+"""The parts of `data check` that text and series share: findings, lengths, duplicates, label counts, and their lines in
+the report."""
 
 from array import array
 from collections import Counter
@@ -125,16 +126,16 @@ def find_overlap(unit: str, digests: array, location: LocationOf, train: array, 
 
 
 class LabelCounter:
-    """Counts labels, and keeps the location of the first occurrence of each."""
+    """Counts labels, and keeps the beginning of a message about the first occurrence of each."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.first: dict[str, str] = {}
+        self.first_messages: dict[str, str] = {}
 
     def add(self, row: Row) -> None:
         labels = (row.target,) if isinstance(row.target, str) else row.target
-        for label in {*labels} - self.first.keys():
-            self.first[label] = _label_location(row, labels.index(label))
+        for label in {*labels} - self.first_messages.keys():
+            self.first_messages[label] = _label_message(row, labels.index(label))
         self.counts.update(labels)
 
     def summary(self, train: "LabelCounter | None") -> LabelCounts:
@@ -145,11 +146,13 @@ class LabelCounter:
         if train is None or not train.counts:
             return Finding(0, [])
         new = [label for label in labels if label not in train.counts]
-        first = [f"{self.first[label]} {label!r}, which does not occur in train" for label in new[:_LABELS_SHOWN]]
+        beginnings = ((self.first_messages[label], label) for label in new[:_LABELS_SHOWN])
+        first = [f"{message} {label!r}, which does not occur in train" for message, label in beginnings]
         return Finding(len(new), first)
 
 
-def _label_location(row: Row, index: int) -> str:
+def _label_message(row: Row, index: int) -> str:
+    """The beginning of a message about a label, such as "f:3: the word 'x' has the label"."""
     if isinstance(row, Tagged):
         return f"{row.location}: the word {row.source[index]!r} has the label"
     if isinstance(row, Series) and not isinstance(row.target, str):

@@ -1,4 +1,4 @@
-"""Models computed with torch, as the search engine uses them."""
+"""The torch engine: makes a model decodable by the search engine, with its encoder and decoder fused where possible."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from saccade.data.tokenizers import END, SPECIAL, START, UNKNOWN
+from saccade.errors import remedy
 from saccade.formats.ctranslate2_engine import CTranslate2Engine, EngineBuilder
-from saccade.formats.exported import ExportableRun, read_exported, write_exported
+from saccade.formats.exported import EXPORT_AGAIN, ExportableRun, read_exported, write_exported
 from saccade.formats.transformer_spec import (
     TransformerSide,
     embedding_table,
@@ -69,7 +70,9 @@ def _copier(source: Path) -> FileWriter:
 
 def open(folder: Path, build_fallback: EngineBuilder | None = None) -> CTranslate2Engine:  # noqa: A001 - all formats have `open`
     """The engine that runs an exported folder. Inputs that may exceed its position tables go to the fallback engine."""
-    return CTranslate2Engine(folder, read_exported(folder), build_fallback)
+    with remedy(EXPORT_AGAIN):
+        exported = read_exported(folder)
+    return CTranslate2Engine(folder, exported, build_fallback)
 
 
 # ── the model as a CTranslate2 specification ──

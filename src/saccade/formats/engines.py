@@ -58,7 +58,10 @@ def choose(name: str, request: EngineRequest) -> ChosenEngine:
     if name == "torch":
         return _torch(request)
     if name != "auto":
-        return _exported(name, request)
+        try:
+            return _exported(name, request)
+        except Unsupported as error:
+            raise Unsupported(f"{error}; or use the torch engine (--engine torch)") from None
     reason = ""
     for candidate in FASTER_THAN_TORCH:
         try:
@@ -129,7 +132,7 @@ def _read_current(folder: Path, request: EngineRequest) -> ExportedModel | None:
     try:
         return read_exported(folder)
     except RunError as error:
-        request.report(f"warning: {error}; exporting the model again")
+        request.report(f"warning: an earlier export cannot be used and is replaced: {error}")
         return None
 
 

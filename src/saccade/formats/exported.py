@@ -16,7 +16,7 @@ from saccade.config import Config, Natural, build, plain, python_layer, resolve
 from saccade.data.tokenizers import Tokenizer, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
 from saccade.errors import ConfigError, RunError, remedy
-from saccade.runs.checkpoints import FORMAT, WEIGHTS
+from saccade.runs.checkpoints import FORMAT, WEIGHTS, Checkpoints
 from saccade.runs.files import FileWriter, read_json, sha256, to_json, verify, write_error, write_folder
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 EXPORT_CONFIG_FILE = "saccade.json"
 EXPORTS = "exports"  # the folder in a run that holds its exported models
+EXPORT_AGAIN = "run `saccade export` again"
 JOINT_TOKENIZER, SOURCE_TOKENIZER, TARGET_TOKENIZER = "joint.model", "source.model", "target.model"
 
 
@@ -105,22 +106,21 @@ def manifest_facts(run: ExportableRun, kind: str) -> dict[str, Any]:
 
 
 def read_exported(folder: Path) -> ExportedModel:
-    """Verify and read an exported folder."""
-    with remedy("run `saccade export` again"):
-        manifest = verify(folder)
+    """Verify and read an exported folder. Errors do not say what to do: the caller adds it."""
+    manifest = verify(folder)
     if EXPORT_CONFIG_FILE not in manifest["files"] or manifest.get("format") != FORMAT:
-        raise RunError(f"{folder}: was not written by this version of Saccade; run `saccade export` again")
+        raise RunError(f"{folder}: was not written by this version of Saccade")
     try:
         config: ExportConfig = resolve(
             ExportConfig, [python_layer(read_json(folder / EXPORT_CONFIG_FILE), EXPORT_CONFIG_FILE)]
         ).config
     except (ConfigError, ValueError, TypeError) as error:
-        raise RunError(f"{folder / EXPORT_CONFIG_FILE}: is damaged: {error}; run `saccade export` again") from None
+        raise RunError(f"{folder / EXPORT_CONFIG_FILE}: is damaged: {error}") from None
     kind = build(config.tokenizer, "tokenizer")
     names = [JOINT_TOKENIZER] if config.joint else [SOURCE_TOKENIZER, TARGET_TOKENIZER]
     for name in names:
         if name not in manifest["files"]:
-            raise RunError(f"{folder / 'manifest.json'}: does not list {name}; run `saccade export` again")
+            raise RunError(f"{folder / 'manifest.json'}: does not list {name}")
     tokenizers = [kind.read((folder / name).read_bytes()) for name in names]
     return ExportedModel(config, tokenizers[0], tokenizers[-1])
 
@@ -130,14 +130,12 @@ def read_exported(folder: Path) -> ExportedModel:
 
 def exported_from(run: Path, checkpoint: Path) -> dict[str, str]:
     """The checksums of all run files that an exported folder depends on."""
-    manifest = read_json(checkpoint / "manifest.json")
-    try:
-        weights = str(manifest["files"][WEIGHTS]["sha256"])
-    except (KeyError, TypeError):
-        raise RunError(
-            f"{checkpoint / 'manifest.json'}: is damaged: it does not list {WEIGHTS}; use another checkpoint with "
-            "--checkpoint, or train again"
-        ) from None
+    with remedy(Checkpoints(checkpoint.parent).advice_if_damaged(checkpoint)):
+        manifest = read_json(checkpoint / "manifest.json")
+        try:
+            weights = str(manifest["files"][WEIGHTS]["sha256"])
+        except (KeyError, TypeError):
+            raise RunError(f"{checkpoint / 'manifest.json'}: is damaged: it does not list {WEIGHTS}") from None
     return {
         "weights": weights,
         "config": sha256(run / "config.toml"),

@@ -20,7 +20,7 @@ from torch import Tensor
 from saccade.config import python_layer, resolve
 from saccade.data.codecs import Codecs
 from saccade.data.tokenizers import SPECIAL, START, UNKNOWN, PieceListTokenizer
-from saccade.errors import RunError
+from saccade.errors import RunError, remedy
 from saccade.formats.marian import HF_WEIGHTS_FILE, layer_names
 from saccade.models.assemble import assemble
 from saccade.recipe import Recipe
@@ -105,13 +105,26 @@ def import_marian(folder: Path, run: Path) -> None:
 
 
 def _validated(path: Path, kind: type[_HfConfig]) -> _HfConfig:
+    values = _read_json(path)
     try:
-        return kind.model_validate(read_json(path))
+        return kind.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         where = f"{path}: {key}" if key else str(path)
-        raise RunError(f"{where}: {first['msg'].replace('Input should be', 'must be')}") from None
+        if not key:
+            raise RunError(f"{where}: must be a JSON object; {SAVE_AGAIN}") from None
+        if first["type"] == "missing":
+            raise RunError(f"{where}: is missing; {SAVE_AGAIN}") from None
+        raise RunError(
+            f"{where}: {first['msg'].replace('Input should be', 'must be')}, got {first['input']!r}; only models of "
+            "transformers' Marian type with such settings can be imported"
+        ) from None
+
+
+def _read_json(path: Path) -> Any:
+    with remedy(SAVE_AGAIN):
+        return read_json(path)
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
@@ -144,7 +157,7 @@ def _vocabularies(
 def _vocabulary(path: Path, config: MarianConfig, rows: int) -> VocabularyMapping:
     """Map Saccade's token ids to the rows of an embedding table, from a vocab.json. Rows without a piece are kept,
     because they are part of every softmax; they get a name that occurs in no text."""
-    ids = read_json(path)
+    ids = _read_json(path)
     if not isinstance(ids, dict) or not all(type(i) is int and 0 <= i < rows for i in ids.values()):
         raise RunError(
             f"{path}: expected pieces with ids below {rows:,}, the number of rows of the embedding table; {SAVE_AGAIN}"

@@ -13,8 +13,9 @@ from torch.onnx import ONNXProgram
 from saccade.data.batches import Padded
 from saccade.decode.loops import SingleHypothesis, SingleRow
 from saccade.decode.search_engine import SearchEngine
-from saccade.errors import RunError, SaccadeError
-from saccade.formats.exported import ExportableRun, ExportConfig, read_exported, write_exported
+from saccade.errors import RunError, SaccadeError, remedy
+from saccade.formats.export import Unsupported
+from saccade.formats.exported import EXPORT_AGAIN, ExportableRun, ExportConfig, read_exported, write_exported
 from saccade.formats.onnx_graphs import NEXT_STATE_PREFIX, Unexportable, graphs
 from saccade.places import PerSentence
 from saccade.recipe import Recipe, kind_of
@@ -44,9 +45,7 @@ def write(run: ExportableRun, folder: Path) -> None:
     try:
         encoder_graph, step_graph = graphs(run.model)
     except Unexportable as error:
-        raise RunError(
-            f"{run.checkpoint}: cannot be exported to ONNX: {error}; use --engine torch, or replace that part"
-        ) from None
+        raise Unsupported(f"torch.onnx cannot convert {error}; replace this part of the model") from None
     weights = sum(weight.numel() * weight.element_size() for weight in run.model.parameters())
     external = weights > MAX_INLINE_WEIGHTS
     model = _graph_writers(ENCODER_GRAPH_FILE, encoder_graph, external)
@@ -72,10 +71,11 @@ def _save(graph: ONNXProgram, path: Path, external: bool) -> None:
 
 def open(folder: Path) -> SearchEngine:  # noqa: A001 - all formats have `open`
     """The engine that runs an exported folder, after its checksums were verified."""
-    exported = read_exported(folder)
-    for name in (ENCODER_GRAPH_FILE, STEP_GRAPH_FILE):
-        if name not in read_json(folder / "manifest.json")["files"]:
-            raise RunError(f"{folder / 'manifest.json'}: does not list {name}; run `saccade export` again")
+    with remedy(EXPORT_AGAIN):
+        exported = read_exported(folder)
+        for name in (ENCODER_GRAPH_FILE, STEP_GRAPH_FILE):
+            if name not in read_json(folder / "manifest.json")["files"]:
+                raise RunError(f"{folder / 'manifest.json'}: does not list {name}")
     return SearchEngine(OnnxModel(folder, exported.config).session, exported.source, exported.target)
 
 

@@ -3,16 +3,20 @@
 from collections.abc import Callable
 from typing import Annotated
 
+from pydantic import Field
 from torch import Tensor, nn
 
-from saccade.config import Config, Rate, Slot, build
+from saccade.config import Config, Slot, build
 from saccade.models.stacks import Layer
 from saccade.parts.connections import Connection, ConnectionSlot, PreNorm
+from saccade.parts.dropout import MAX_DROPOUT_RATE
 from saccade.parts.feed_forwards import FeedForward, FeedForwardSlot, PlainFeedForward
 from saccade.parts.mixers import Mixer, MixerSlot, MultiHead
 from saccade.parts.norms import LayerNorm, Norm, NormSlot
 from saccade.places import DecoderState, Memory, Places
 from saccade.shapes import States
+
+DropoutRate = Annotated[float, Field(ge=0, le=MAX_DROPOUT_RATE)]
 
 
 class DropoutRates(Config):
@@ -20,10 +24,10 @@ class DropoutRates(Config):
     outputs between the layers of a cell, the encoder's states and the decoder's readouts. `feed_forward`: the hidden
     units of a feed-forward. `embedding`: the embedded input."""
 
-    attention: Rate = 0.0
-    residual: Rate = 0.1
-    feed_forward: Rate = 0.0
-    embedding: Rate = 0.1
+    attention: DropoutRate = 0.0
+    residual: DropoutRate = 0.1
+    feed_forward: DropoutRate = 0.0
+    embedding: DropoutRate = 0.1
 
 
 NO_DROPOUT = DropoutRates(residual=0.0, embedding=0.0)

@@ -127,7 +127,7 @@ def _net(net: Callable[..., _Net], inputs: int, dim: int, depth: int, bidirectio
     if bidirectional and dim % 2:
         raise BuildError(
             f"a bidirectional encoder gives each direction half of model.dim, but {dim} is odd; use an even model.dim "
-            "or bidirectional = false"
+            "or model.encoder.bidirectional = false"
         )
     return net(
         input_size=inputs,

@@ -5,6 +5,8 @@ from torch import Tensor, nn
 
 from saccade.errors import BuildError
 
+MAX_DROPOUT_RATE = 0.998  # a mask has 8 random bits per element: a higher rate would be rounded to 1
+
 
 class Dropout(nn.Module):
     """y = x · mask / (1 − rate) in training, y = x in evaluation (Srivastava et al. 2014).
@@ -20,10 +22,7 @@ class Dropout(nn.Module):
         # set where replicas run in threads, so that each draws its own sequence; None: torch's global generator
         self.generator: torch.Generator | None = None
         if not 0 <= self.threshold < 256:
-            raise BuildError(
-                f"the dropout rate is {rate}, but a mask has 8 random bits per element; set model.dropout to rates "
-                "from 0 to 0.998"
-            )
+            raise BuildError(f"the dropout rate must be from 0 to {MAX_DROPOUT_RATE}, got {rate}")
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self._mask(x) if self._drops else x

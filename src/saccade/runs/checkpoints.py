@@ -11,6 +11,7 @@ from saccade.runs.files import discard, verify, write_bytes
 
 FORMAT = 2
 WEIGHTS = "weights.safetensors"
+CHECKPOINT_OPTION = "--checkpoint NAME, in Python checkpoint=NAME"
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,7 @@ class Checkpoints:
         others = [p.name for p in (self.folder / "average", *map(self.at, self.steps())) if p != path and p.is_dir()]
         if not others:
             return "the run has no other checkpoint: restore the file from a copy, or train again"
-        option = "--checkpoint NAME, in Python checkpoint=NAME"
-        return f"restore the file from a copy, or use another checkpoint ({option}): {', '.join(others)}"
+        return f"restore the file from a copy, or use another checkpoint ({CHECKPOINT_OPTION}): {', '.join(others)}"
 
     def set_aside_if_damaged(self, step: int) -> str:
         """Verify a checkpoint. If it is damaged, rename it to `damaged-step-…` and return a message; otherwise ""."""
@@ -91,8 +91,14 @@ class Checkpoints:
             path = names.get(name)
         if path is None:
             existing = sorted([n for n, p in names.items() if p] + [self.at(s).name for s in self.steps()])
+            if not existing:
+                raise RunError(
+                    f"{self.folder.parent}: has no checkpoint yet; wait for the first validation of its training, or "
+                    "train it with `saccade train`"
+                )
             raise RunError(
-                f"{self.folder}: there is no checkpoint '{name}' (available: {', '.join(existing) or 'none'})"
+                f"{self.folder}: there is no checkpoint '{name}' (available: {', '.join(existing)}); choose one of "
+                f"these with {CHECKPOINT_OPTION}"
             )
         return path
 

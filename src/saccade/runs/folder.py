@@ -15,6 +15,7 @@ from saccade.attention_alignment import AlignmentSettings
 from saccade.config import Choice, build, leaves, plain, python_layer, resolve, to_toml, wiring
 from saccade.data.codecs import Codecs, Scaling
 from saccade.data.sources import Row, Source, load_rows
+from saccade.data.sources.rows import MissingFile
 from saccade.errors import ConfigError, DataError, RunError, remedy
 from saccade.models.assemble import Model, assemble
 from saccade.recipe import Recipe
@@ -177,7 +178,14 @@ class RunFolder:
     def check_same_data(self, splits: dict[str, Source]) -> None:
         """Refuse data files whose checksums differ from those the run was trained with."""
         stored = self.data_checksums()
-        for key, checksum in checksums(splits).items():
+        try:
+            current = checksums(splits)
+        except MissingFile as error:
+            raise DataError(
+                f"{error.path}: no such file; run this command in the folder in which the run was trained, or restore "
+                "the file"
+            ) from None
+        for key, checksum in current.items():
             if stored.get(key) != checksum:
                 other_files = (
                     f", or evaluate on other files with `saccade evaluate {self.path} --src FILE --ref FILE`"
@@ -198,20 +206,21 @@ class RunFolder:
         refused = sorted(differing - changeable if allow_change else differing)
         files = [key for key in sorted({*stored, *checksums}) if stored.get(key) != checksums.get(key)]
         lines = [f"  {key}: {_show(old, key)} → {_show(new, key)}" for key in refused]
-        lines += [f"  {key}: the file has changed" for key in files]
+        lines += [f"  {key}: {_file_change(key in stored, key in checksums)}" for key in files]
         if not lines:
             return
         allow = (
             ""
             if files or allow_change or differing - changeable
-            else "continue with the new ones with --allow-change, "
+            else "continue with the new ones with --allow-change (command line only), "
         )
+        restored = " and ".join(["values"] * bool(refused) + ["files"] * bool(files))
         raise RunError(
             "\n".join(
                 [
                     f"{self.path}: was trained with another config or other data:",
                     *lines,
-                    f"restore the old values, {allow}or train a new run with --run DIR",
+                    f"restore the old {restored}, {allow}or train a new run with --run DIR, in Python run=DIR",
                 ]
             )
         )
@@ -230,6 +239,10 @@ def _scheduled(config: Recipe) -> list[str]:
 
 def _show(values: dict[str, Any], key: str) -> str:
     return repr(values[key]) if key in values else "none"
+
+
+def _file_change(was_used: bool, is_used: bool) -> str:
+    return "the file has changed" if was_used and is_used else "is no longer used" if was_used else "is new"
 
 
 def _write(path: Path, data: bytes) -> None:

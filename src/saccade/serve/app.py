@@ -111,9 +111,12 @@ async def _handle_http_error(request: Request, error: Any) -> Response:
 
 
 async def _handle_invalid_request(request: Request, error: Any) -> Response:
-    problem = error.errors()[0]
+    problem = max(error.errors(), key=lambda problem: len(problem["loc"]))  # the item of a list, not the whole list
     if problem["type"] == "json_invalid":
         return await _handle_api_error(request, ApiError(400, "the body is not valid JSON"))
+    if tuple(problem["loc"]) == ("body",):
+        reason = 'the body must be a JSON object, such as {"text": "Hello"}'
+        return await _handle_api_error(request, ApiError(422, reason))
     field = ".".join(
         str(step) for step in problem["loc"][1:] if isinstance(step, int) or step in v1.TranslateRequest.model_fields
     )
@@ -121,10 +124,18 @@ async def _handle_invalid_request(request: Request, error: Any) -> Response:
         name = str(problem["loc"][-1])[:MAX_NAME_SHOWN]
         text = f"unknown field {name!r}{suggestion(name, v1.TranslateRequest.model_fields)}"
     else:
-        reason = problem["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-        reason = "is missing" if problem["type"] == "missing" else reason
+        reason = _reason(problem)
         text = f"{field}: {reason}" if field else reason
     return await _handle_api_error(request, ApiError(422, text))
+
+
+def _reason(problem: Any) -> str:
+    if problem["type"] == "missing":
+        return "is missing"
+    if problem["type"] == "string_type" and problem["loc"][1] == "text" and not isinstance(problem["loc"][-1], int):
+        return "must be a string or a list of strings"
+    text = problem["msg"].removeprefix("Value error, ")
+    return text.replace("Input should be", "must be").replace("String should have", "must have")
 
 
 async def _handle_unexpected_error(request: Request, error: Exception) -> Response:

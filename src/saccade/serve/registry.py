@@ -49,5 +49,11 @@ class ModelRegistry:
         ]
         if not models:
             pair = f"{source or 'any language'} to {target or 'any language'}"
+            if name is not None:
+                raise ApiError(
+                    400,
+                    f"model {name[:40]} does not translate {pair}; choose another model (GET /v1/models lists "
+                    "them), or leave 'model' out",
+                )
             raise ApiError(400, f"{pair} is not supported; GET /languages lists the targets of each source language")
         return models

@@ -63,7 +63,8 @@ class ScoredText(BaseModel):
 
 
 class SentenceTranslation(ScoredText):
-    """One sentence of a text, with its best translation."""
+    """One sentence of a text: `source` is the sentence itself (elsewhere in the API it is a language code), `text` its
+    best translation, `alternatives` the next ones."""
 
     source: str
     alternatives: list[ScoredText]

@@ -103,7 +103,7 @@ class Labeling(ABC):
         return Codecs(kind.read(file_of(files, "source.model")), labels)
 
     def describe(self, codecs: LabelCodecs) -> str:
-        unit = "features per frame" if isinstance(codecs.source, Scaling) else "source tokens"
+        unit = "values per frame" if isinstance(codecs.source, Scaling) else "source tokens"
         return f"{codecs.source.size:,} {unit} and {codecs.target.size:,} labels"
 
     def drop_unknown_labels(self, rows: Sequence[Any], codecs: LabelCodecs, skip_bad: bool) -> list[Any]:
@@ -148,8 +148,8 @@ class Labeling(ABC):
         labeled = [i for i, row in enumerate(rows) if any(self.labels(row))]
         if not labeled:
             raise DataError(
-                f"data.{split}: no row has a label, so nothing can be evaluated; add labels to its file, or evaluate "
-                "another split"
+                f"data.{split}: no row has a label, so there are no scores; evaluate labeled data with "
+                "Run.evaluate(pairs) in Python"
             )
         rows, predicted = [rows[i] for i in labeled], [predicted[i] for i in labeled]
         lengths, length_unit = source_lengths(rows, codec)

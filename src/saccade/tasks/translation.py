@@ -125,7 +125,7 @@ class Translation:
             raise DataError(
                 f"task.guide: aligning the training tokens would take {8 * cells / 1e9:,.0f} GB of memory; align "
                 "parts of the text with `saccade align statistical --symmetrize graded`, concatenate the outputs, and "
-                "set data.train.links = FILE"
+                'set data.train.links = FILE (the source must be "pairs")'
             )
         rows = range(len(corpus))
         sources, targets = [corpus.source(row).tolist() for row in rows], [corpus.target(row).tolist() for row in rows]

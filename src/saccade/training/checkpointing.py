@@ -84,7 +84,8 @@ def _read_newest(job: TrainingJob, run: RunFolder, report: Reporter) -> tuple[di
         run.metrics.write_bytes(b"")
         return {}, None
     manifest = load_weights(job.model, newest)
-    tensors, tree = load_training(newest, manifest)
+    with remedy("delete this checkpoint folder; training then resumes from the one before it, or starts anew"):
+        tensors, tree = load_training(newest, manifest)
     state = TrainingState.read(tree, newest)
     with run.metrics.open("a+b") as file:
         if file.tell() < state.metrics_bytes:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from saccade.config import build
 from saccade.data.codecs import Codecs
 from saccade.data.sources import Loaded, Series, Source, load_rows
-from saccade.data.sources.series import leaks
+from saccade.data.sources.series import groups_in_several_splits
 from saccade.errors import BuildError, ConfigError, DataError, RunError
 from saccade.models.assemble import Model
 from saccade.optim.schedules import Schedule
@@ -158,10 +158,10 @@ def read_data(recipe: Recipe, task: Task, splits: dict[str, Source]) -> dict[str
                 "are not empty"
             )
         check_rows(task, loaded.rows, split)
-    if leaking := leaks({split: loaded.rows for split, loaded in data.items()}):
+    if shared := groups_in_several_splits({split: loaded.rows for split, loaded in data.items()}):
         raise DataError(
             "\n".join(
-                [*leaking, "a group must not be in both training and evaluation data; separate them with `groups`"]
+                [*shared, "a group must not be in both training and evaluation data; separate them with `groups`"]
             )
         )
     return data

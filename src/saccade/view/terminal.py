@@ -42,7 +42,8 @@ class _Layout:
 
 
 def heat_map(map: AttentionMap, *, head: int | None = None, width: int = 80) -> Text:  # noqa: A002 - the word of this package
-    """Rows are queries, columns are keys. `head=None` averages the heads; no line is wider than `width`."""
+    """Draw attention weights as text: one row per query, one column per key. `head=None` averages the heads; no line is
+    wider than `width` terminal cells."""
     weights = _select_head(map.weights, head)
     if not weights.size:
         return _join([Text("there is no attention to show")], width)

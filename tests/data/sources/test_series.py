@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from saccade.data.sources import SOURCES, BadRow, Pair, Series, load_rows
 from saccade.data.sources.numbers import MAX_ARRAY_BYTES
-from saccade.data.sources.series import LabeledSeries, leaks
+from saccade.data.sources.series import LabeledSeries, groups_in_several_splits
 from saccade.errors import DataError
 
 X = np.arange(15, dtype=np.float32).reshape(5, 3)
@@ -345,7 +345,7 @@ def test_text_without_frames_has_no_rows(tmp_path: Path, content: str):
 
 
 def test_text_has_no_groups(tmp_path: Path):
-    with pytest.raises(DataError, match=r"^t\.csv: has no group 'u1'; correct the option 'groups' \(known: none\)"):
+    with pytest.raises(DataError, match=r"^t\.csv: text has no groups; remove the option 'groups', or save"):
         list(source_of(tmp_path, "1 a\n", groups=("u1",)).rows())
 
 
@@ -395,7 +395,7 @@ def test_truncated_gzip_is_an_error_with_its_line(tmp_path: Path):
         list(source_of(tmp_path, packed[: len(packed) // 2], "t.gz").rows())
 
 
-# leaks
+# groups in several splits
 
 
 def series(group: str) -> Series:
@@ -408,12 +408,12 @@ def test_groups_in_several_splits_are_reported():
         "dev": [series("u03"), series("u02"), series("")],
         "test": [series("u01"), series("u02"), Pair("u03", "u03", "t:1")],
     }
-    assert leaks(splits) == [
+    assert groups_in_several_splits(splits) == [
         "group u01 is in data.train and data.test",
         "group u02 is in data.train, data.dev and data.test",
     ]
-    assert leaks({"train": [series("u01")], "test": [series("u02")]}) == []
-    assert leaks({}) == []
+    assert groups_in_several_splits({"train": [series("u01")], "test": [series("u02")]}) == []
+    assert groups_in_several_splits({}) == []
 
 
 def test_source_is_registered():

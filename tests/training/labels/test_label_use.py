@@ -16,7 +16,7 @@ def test_methods_of_other_tasks_are_refused_with_the_right_command(trained_run: 
     command = "tag" if tags else "classify"
     other = run.classify if tags else run.tag
     for call in (lambda: run.translate(["a"]), lambda: run.score([("a", "b")]), lambda: other([])):
-        with pytest.raises(saccade.RunError, match=f"use `saccade {command}`, or Run.{command}"):
+        with pytest.raises(saccade.RunError, match=f"use this one with `saccade {command}`, or Run.{command}"):
             call()
     with pytest.raises(saccade.RunError, match="attention can be shown for translation runs only"):
         run.attention("a")

@@ -82,13 +82,21 @@ class Source(Protocol):
         ...
 
 
+class MissingFile(DataError):
+    """A data file does not exist."""
+
+    def __init__(self, path: Path, advice: str):
+        super().__init__(f"{path}: no such file; {advice}")
+        self.path = path
+
+
 def existing(folder: Path, name: str, option: str) -> Path:
     """`folder / name`; DataError with the option if there is no such file."""
     path = folder / name
     if path.is_dir():
         raise DataError(f"{path.absolute()}: is a folder, but '{option}' must name a file")
     if not path.exists():
-        raise DataError(f"{path.absolute()}: no such file; correct the option '{option}' or data.folder{_hint(path)}")
+        raise MissingFile(path.absolute(), f"correct the option '{option}' or data.folder{_hint(path)}")
     return path
 
 

@@ -38,10 +38,10 @@ class LabeledSeries:
     line, its label last, and a blank line between two series.
 
     The group of a series is its NAME up to the first "_" (text has no groups); `groups` selects series by group.
-    `window` cuts series into windows of that many frames; the last one may be shorter. `whole` replaces the labels of
-    a series or window by the most frequent one, and leaves the row out if frames without a label are more frequent
-    than any label. `unlabeled` is the label that means "no label". In messages, rows, columns and frames count from 0
-    and lines from 1.
+    `window` cuts series into windows of that many frames; the last one may be shorter. `whole` replaces the labels of a
+    series or window by the most frequent one, and leaves the row out if frames without a label are more frequent than
+    any label. `unlabeled` is the label that means "no label"; a series with this single label is left out. In messages,
+    rows, columns and frames count from 0 and lines from 1.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ def _most_frequent(labels: Sequence[str]) -> str:
     return max(counts, key=lambda label: (counts[label], label != ""))
 
 
-def leaks(splits: Mapping[str, Sequence[Row]]) -> list[str]:
+def groups_in_several_splits(splits: Mapping[str, Sequence[Row]]) -> list[str]:
     """Messages about groups that are in several splits: "group u01 is in data.train and data.test"."""
     return shared_groups(
         {split: {row.group for row in rows if isinstance(row, Series)} for split, rows in splits.items()}
@@ -239,7 +239,11 @@ def _check_unicode(y: str, values: np.ndarray) -> None:
 
 
 def _from_text(path: Path, file: str, groups: Sequence[str]) -> Iterator[Series | BadRow]:
-    _check_groups(groups, [], file)
+    if groups:
+        raise DataError(
+            f"{file}: text has no groups; remove the option 'groups', or save the series as .npz with arrays "
+            "GROUP_NAME_x and GROUP_NAME_y"
+        )
     width = 0
     for ordinal, lines in enumerate(blocks(path, file), start=1):
         series = _text_series(lines, file, f"{file}:series{ordinal}", width)
