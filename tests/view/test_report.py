@@ -196,7 +196,7 @@ def test_a_run_without_a_checkpoint_has_a_report(run: Path) -> None:
     text = text_of(draw_report(run, quick=False))
     assert "There is no finished checkpoint yet, so there are no scores on test data and no attention." in text
     assert "validation after update 8" in text
-    with pytest.raises(RunError, match="no checkpoint 'best'"):
+    with pytest.raises(RunError, match="has no checkpoint yet"):
         draw_report(run, checkpoint="best", quick=False)
 
 
