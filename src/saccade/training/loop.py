@@ -202,7 +202,7 @@ def validate(job: TrainingJob, run: RunFolder, state: TrainingState, report: Rep
     if job.ranks.is_main:
         with job.ranks.use_all_threads():
             result = job.task.validate(job.model, job.codecs, job.dev, recipe.data.longest, recipe.train.validation)
-    score = job.ranks.broadcast(result and result.scores[metric.key])
+    score = job.ranks.broadcast(result.scores[metric.key] if result else 0.0)  # only the value of rank 0 counts
     best = state.record_score(score, metric)
     if result is None:
         return

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from torch.distributed.rendezvous import rendezvous
 from saccade.errors import RunError, SaccadeError
 from saccade.training.heartbeat import Heartbeat
 from saccade.training.signals import Interrupted
+
+_T = TypeVar("_T")
 
 JOIN_TIMEOUT = timedelta(minutes=10)  # within which all ranks must start
 # Rank 0 may learn a tokenizer or validate for hours while the others wait. The heartbeat detects ranks that hang.
@@ -46,7 +48,7 @@ class Ranks(Protocol):
         """The maximum over ranks of each value."""
         ...
 
-    def broadcast(self, value: Any) -> Any:
+    def broadcast(self, value: _T) -> _T:
         """Broadcast a JSON-serializable value from rank 0."""
         ...
 
@@ -74,7 +76,7 @@ class SingleProcess:
     def all_reduce_max(self, *values: float) -> tuple[float, ...]:
         return values
 
-    def broadcast(self, value: Any) -> Any:
+    def broadcast(self, value: _T) -> _T:
         return value
 
     def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
@@ -102,7 +104,7 @@ class Distributed:
     def all_reduce_max(self, *values: float) -> tuple[float, ...]:
         return tuple(max(column) for column in zip(*self._gather_values(values), strict=True))
 
-    def broadcast(self, value: Any) -> Any:
+    def broadcast(self, value: _T) -> _T:
         data = json.dumps(value).encode() if self.is_main else b""
         size = torch.tensor([len(data)])
         dist.broadcast(size, 0)
