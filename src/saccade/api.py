@@ -29,6 +29,7 @@ from saccade.recipe import Recipe, factory_of, kind_of, recipe_of, sources_of
 from saccade.runs.evaluations import evaluation_rows, evaluation_split
 from saccade.runs.folder import RunFolder, load_split
 from saccade.runs.weights import load_weights
+from saccade.tasks import TASKS
 from saccade.tasks.classification import Classification
 from saccade.tasks.evaluation import Evaluation
 from saccade.tasks.labeling import Labeling
@@ -100,10 +101,11 @@ class Run:
     def require(self, task: type[AnyTask]) -> AnyTask:
         """The run's task, which must be of this class."""
         if not isinstance(self.task, task):
+            needed = next(kind for kind, factory in TASKS.items() if factory is task)
             command = self.task.command
             raise RunError(
-                f"{self.folder.path}: was trained for {kind_of(self.recipe.task)}, but this needs a "
-                f"{task.__name__.lower()} run; use this one with `saccade {command}`, or Run.{command} in Python"
+                f"{self.folder.path}: was trained for {kind_of(self.recipe.task)}, but this needs a {needed} run; use "
+                f"this one with `saccade {command}`, or Run.{command} in Python"
             )
         return self.task
 
