@@ -99,7 +99,7 @@ def demo(
     to: str
         The target language.
     run: str
-        The folder of the run; default: runs/demo, or runs/demo-FROM-TO.
+        The folder of the run; default: runs/demo for en to de, else runs/demo-FROM-TO.
     """
     from saccade.demo import demo as show_demo
     from saccade.training.signals import Interrupted

@@ -26,7 +26,7 @@ from saccade.training.signals import Interrupted, Interrupts
 from saccade.training.state import Elapsed, TrainingState
 from saccade.training.strategies import full_tensor
 
-MAX_SKIPPED_UPDATES = 10  # consecutive updates with NaN or infinite gradients
+MAX_SKIPPED_UPDATES = 10  # consecutive updates whose loss or gradient is NaN or infinite
 AUXILIARY_PREFIX = "auxiliary/"  # prefix of the auxiliary losses in the sums
 
 
@@ -137,8 +137,8 @@ def skip(job: TrainingJob, state: TrainingState, batches: Sequence[Batch]) -> No
     if state.consecutive_skips >= MAX_SKIPPED_UPDATES:
         locations = ", ".join(job.train.locations[row] for batch in batches for row in batch.rows[:5])
         raise RunError(
-            f"gradients were NaN or infinite in {MAX_SKIPPED_UPDATES} updates in a row, last at step {state.step + 1} "
-            f"in the batch of {locations}, …; check these lines, or lower train.schedule.rate"
+            f"loss or gradients were NaN or infinite in {MAX_SKIPPED_UPDATES} updates in a row, last at step "
+            f"{state.step + 1} in the batch of {locations}, …; check these lines, or lower train.schedule.rate"
         )
 
 
