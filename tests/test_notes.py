@@ -12,7 +12,7 @@ from saccade.data.batches import Corpus
 from saccade.errors import SaccadeError
 from saccade.models.assemble import Model, ModelConfig, assemble
 from saccade.notes import RecordingModule, capture, listen
-from saccade.places import Memory, Places
+from saccade.places import Memory, Places, Progress
 from saccade.tasks.losses import auxiliary_losses, next_token_loss
 
 KINDS = ("weights", "loss", "sampled")
@@ -40,7 +40,7 @@ class TwoParts(nn.Module):
 
 
 def places(steps: int = 3, start: int = 0, rows: int = 2) -> Places:
-    return Places.of(torch.zeros(rows, steps), None, torch.full((rows,), start))
+    return Places.of(torch.zeros(rows, steps), None, Progress(torch.full((rows,), start), start))
 
 
 def unique_values(notes: Any) -> dict[str, list[float]]:

@@ -51,7 +51,7 @@ class Notes:
         self._passes: dict[str, list[dict[int, Tensor]]] = {}
 
     def record(self, name: str, value: Tensor, queries: Places) -> None:
-        first = int(queries.at[0, 0])  # all rows are at the same position, so that of row 0 identifies the step
+        first = queries.end - queries.at.shape[1]  # identifies the step
         passes = self._passes.setdefault(name, [])
         current = next((pieces for pieces in passes if first not in pieces), None)
         if current is None:

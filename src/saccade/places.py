@@ -12,34 +12,55 @@ from saccade.shapes import AttentionMask, Bool, Float, Int, Keep
 
 
 @dataclass(frozen=True)
-class Places:
-    """The padding mask and the positions of a batch of sequences. Padding is on the right."""
+class Progress:
+    """How far the rows of a decoder are: the position of the next token of each row (rows with shorter prompts are
+    behind), and an upper bound of all these positions, which is known without reading the tensor."""
 
-    keep: Bool[Tensor, "B S"]  # False = padding
-    at: Int[Tensor, "B S"]  # the position of each vector in its sequence, from 0
-    padded: bool  # False: there is no padding, so no padding mask is needed
+    at: Int[Tensor, "B"]
+    end: int
 
     @classmethod
-    def of(cls, like: Tensor, keep: Keep | None, start: Int[Tensor, "B"] | None = None) -> "Places":
-        """The places of a batch of sequences [B T …] whose first positions are `start` (0 by default)."""
+    def begin(cls, rows: int, device: torch.device) -> "Progress":
+        return cls(torch.zeros(rows, dtype=torch.long, device=device), 0)
+
+    def after(self, places: "Places") -> "Progress":
+        """The progress after these places."""
+        length = places.at.shape[1]
+        return Progress(self.at + (places.keep.sum(1) if places.padded else length), self.end + length)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The padding mask and the positions of a batch of sequences. Padding is on the right, but attention also takes it
+    on the left, and the keys of a cache may have it in the middle."""
+
+    keep: Bool[Tensor, "B S"]  # False = padding
+    at: Int[Tensor, "B S"]  # the position of each vector in its sequence, from 0; padding does not count
+    padded: bool  # False: there is no padding, so no padding mask is needed
+    end: int  # every position is smaller; known without reading the tensor
+    grid: tuple[int, int] | None = None  # the rows and columns of an image: position i is in row i // columns
+    links: Int[Tensor, "B S S"] | None = None  # the distance between each pair of positions, as in a syntax tree
+
+    @classmethod
+    def of(cls, like: Tensor, keep: Keep | None, progress: Progress | None = None) -> "Places":
+        """The places of a batch of sequences [B T …], which continue from `progress` (default: from position 0)."""
         rows, length = like.shape[0], like.shape[1]
-        steps = torch.arange(length, device=like.device)
-        at = steps.expand(rows, length) if start is None else start[:, None] + steps
+        end = length + (progress.end if progress else 0)
         if keep is None:
-            return cls(torch.ones(rows, length, dtype=torch.bool, device=like.device), at, padded=False)
-        return cls(keep, at, padded=True)
+            steps = torch.arange(length, device=like.device)
+            at = steps.expand(rows, length) if progress is None else progress.at[:, None] + steps
+            return cls(torch.ones(rows, length, dtype=torch.bool, device=like.device), at, False, end)
+        before = keep.cumsum(1) - keep.long()  # the number of tokens before each position
+        return cls(keep, before if progress is None else progress.at[:, None] + before, True, end)
 
     def one(self, t: int) -> "Places":
         """Only index t of each row."""
-        return Places(self.keep[:, t : t + 1], self.at[:, t : t + 1], self.padded)
+        return Places(self.keep[:, t : t + 1], self.at[:, t : t + 1], self.padded, self.end - self.at.shape[1] + t + 1)
 
-    def last(self, count: int) -> "Places":
-        """The last `count` positions up to the current one: those of the entries in a key/value cache. A cache is
-        contiguous and unpadded, so it does not store its positions."""
-        if count == self.at.shape[1]:
-            return self
-        at = self.at[:, -1:] - torch.arange(count - 1, -1, -1, device=self.at.device)
-        return Places(torch.ones_like(at, dtype=torch.bool), at, padded=False)
+    def extended(self, more: "Places") -> "Places":
+        """These places and, after them, some more."""
+        keep, at = torch.cat([self.keep, more.keep], 1), torch.cat([self.at, more.at], 1)
+        return Places(keep, at, self.padded or more.padded, more.end)
 
 
 def attention_mask(queries: Places, keys: Places, causal: bool) -> AttentionMask | None:

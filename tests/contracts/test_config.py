@@ -31,6 +31,7 @@ from saccade.parts import (
     FEED_FORWARDS,
     HEADS,
     MIXERS,
+    NO_POSITION,
     NORMALIZERS,
     NORMS,
     POOLS,
@@ -47,20 +48,18 @@ from saccade.training.progress import Silent
 WIDTH = 24  # a multiple of 8, the default number of heads
 DATA = Path(__file__).parent
 
-ATTENTION = {"dim": WIDTH, "causal": False, "cross": True, "dropout": 0.1}
+ATTENTION = {"dim": WIDTH, "causal": False, "cross": True, "dropout": 0.1, "position": NO_POSITION}
+STACKED = {"dim": WIDTH, "causal": True, "cross_attention": True, "dropouts": NO_DROPOUT}
 
 # Config key of a slot → its table and the wiring that the code which builds the slot (its caller) passes. A key with
 # two tables occurs twice, the second time with a remark in parentheses.
 SLOTS: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "encoder": (ENCODERS, {"vocabulary": 13, "frame_width": 0, "dim": WIDTH, "dropouts": NO_DROPOUT}),
-    "decoder": (
-        DECODERS,
-        {"vocabulary": 13, "dim": WIDTH, "dropouts": NO_DROPOUT, "causal": True, "cross_attention": True},
-    ),
+    "decoder": (DECODERS, STACKED | {"vocabulary": 13}),
     "embedding": (EMBEDDINGS, {"vocabulary": 13, "frame_width": 3, "dim": WIDTH}),
-    "position": (POSITIONS, {"dim": WIDTH}),
+    "position": (POSITIONS, {"dim": WIDTH, "causal": True}),
     "stack": (STACKS, {"dim": WIDTH, "depth": 2}),
-    "block": (BLOCKS, {"dim": WIDTH, "causal": True, "cross_attention": True, "dropouts": NO_DROPOUT}),
+    "block": (BLOCKS, STACKED | {"position": NO_POSITION}),
     "self": (MIXERS, ATTENTION | {"causal": True, "cross": False}),
     "cross": (MIXERS, ATTENTION),
     "cross (recurrent)": (CONTEXTS, ATTENTION),

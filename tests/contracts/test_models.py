@@ -14,7 +14,12 @@ from contracts.checks.attention import (
     check_notes_before_dropout,
 )
 from contracts.checks.common import perturbed
-from contracts.checks.decoding import check_incremental_decoding, check_select, check_whole_state_is_used
+from contracts.checks.decoding import (
+    check_incremental_decoding,
+    check_prompts_of_unequal_length,
+    check_select,
+    check_whole_state_is_used,
+)
 from contracts.checks.losses import check_losses_are_sums
 from contracts.checks.masking import (
     check_batch_order_has_no_effect,
@@ -46,6 +51,7 @@ VALUE_CHECKS: list[Check] = [
     check_attention_weights,
     check_incremental_decoding,
     check_capture_across_steps,
+    check_prompts_of_unequal_length,
     check_whole_state_is_used,
     check_select,
     check_fused_attention,

@@ -85,8 +85,8 @@ def test_policy_loss_is_reinforce_with_baseline(kind: str, options: dict[str, fl
 
 
 @every(POSITIONS)
-def test_position_encoding_depends_on_absolute_position(tree: Any) -> None:
-    check_position(build_choice(POSITIONS, tree, dim=D))
+def test_position_encoding_is_the_same_in_chunks_and_with_padding(tree: Any) -> None:
+    check_position(lambda causal: build_choice(POSITIONS, tree, dim=D, causal=causal))
 
 
 @every(NORMS)

@@ -21,7 +21,7 @@ WRONG: dict[str, Callable[[], Any]] = {
     "parts: keys of another width": lambda: ScaledDot().join(torch.zeros(3, 2, 7, 11), torch.zeros(3, 2, 5, 13)),
     "models: vectors instead of ids": lambda: DEFAULT.fresh().decoder.step(X, {}),
     "places: two lengths": lambda: Places(
-        torch.ones(3, 7, dtype=torch.bool), torch.zeros(3, 5, dtype=torch.long), False
+        torch.ones(3, 7, dtype=torch.bool), torch.zeros(3, 5, dtype=torch.long), False, 7
     ),
     "places: a float mask": lambda: Places.of(X, torch.ones(3, 7)),
     "decode: no axis of hypotheses": lambda: Constraints.of([5, 5, 5]).apply(torch.zeros(3, 13), 0),

@@ -62,6 +62,7 @@ CASES: dict[str, dict[str, Any]] = {
         "head": "linear",
         "shared_embeddings": False,
     },
+    "relative": {"encoder": stacked() | {"position": "t5"}, "decoder": stacked() | {"position": "rotary"}},
     "gru-additive-before": {
         "encoder": recurrent(cell="gru"),
         "decoder": recurrent(cell="gru", cross={"kind": "unprojected", "score": "additive"}),
@@ -82,7 +83,7 @@ CASES: dict[str, dict[str, Any]] = {
         "decoder": recurrent(cell="tanh", cross={"kind": "unprojected", "score": "multiplicative", "coverage": True}),
     },
     "every-step": {
-        "encoder": stacked(self=HEADS | {"score": "reduced_rank"}) | {"pool": "first"},
+        "encoder": stacked(self=HEADS | {"score": "reduced_rank"}) | {"pool": "first", "position": "none"},
         "decoder": recurrent(cross="every_step", readout="plain"),
     },
     "at-start": {"encoder": recurrent(), "decoder": recurrent(cross="at_start")},
@@ -192,7 +193,7 @@ def test_beam_search_steps_have_the_log_probs_of_torch(case: Case, rows: int, le
         spread = torch.arange(rows).repeat_interleave(beam)
         expected, state = select(expected, spread), select(state, spread)
         for step in range(4):
-            tokens = torch.randint(4, 13, (expected["at"].shape[0],))
+            tokens = torch.randint(4, 13, (expected["progress"].at.shape[0],))
             hidden, expected = model.decoder.step(tokens[:, None], expected)
             log_probs, state = onnx_model.step(tokens, state)
             assert_close(log_probs, model.head.log_probs(hidden[:, -1]), step)

@@ -18,7 +18,7 @@ from saccade.models.assemble import Model
 from saccade.models.contracts import Decoder, Encoder
 from saccade.parts.cells import RecurrentNet
 from saccade.parts.heads import Head
-from saccade.parts.positions import Learned, Sinusoidal, sinusoid
+from saccade.parts.positions import GrowingTable, Learned, Position
 from saccade.places import DecoderState, PerSentence, Places, StatePath, map_state, select
 from saccade.shapes import Bool, Float, Ids, Int, States
 
@@ -84,20 +84,18 @@ def _map_tensors(
 # ── replacements for parts that cannot be exported ────────────────────────────────────────────────
 
 
-class ComputedSinusoids(nn.Module):
-    """Sinusoids computed for each position, because a graph cannot hold a table that grows. All rows have the same
-    positions."""
+class ComputedTable(nn.Module):
+    """The rows of a table computed for each position, because a graph cannot hold a table that grows."""
 
-    longest = None
-
-    def __init__(self, position: Sinusoidal):
+    def __init__(self, table: GrowingTable):
         super().__init__()
+        self.rows_of = table.rows_of
 
-    def embed(self, x: States, places: Places) -> States:
-        return x + sinusoid(places.at[:1], x.shape[-1]).to(x.dtype)
+    def forward(self, places: Places) -> Float[Tensor, "B T W"]:
+        return self.rows_of(places.at)
 
 
-class LearnedTable(nn.Module):
+class LearnedTable(Position):
     """Learned positions without the check of their maximum length, which `OnnxModel` makes."""
 
     def __init__(self, position: Learned):
@@ -164,7 +162,7 @@ def _exportable(model: Model) -> Model:
     """A copy of the model in which every part can be exported. A recurrent decoder steps by plain operations, so its
     cell stays."""
     model = copy.deepcopy(model).eval().requires_grad_(False)
-    _replace(model, {Sinusoidal: ComputedSinusoids, Learned: LearnedTable})
+    _replace(model, {GrowingTable: ComputedTable, Learned: LearnedTable})
     _replace(model.get_submodule("encoder"), {RecurrentNet: OnnxRecurrentNet})
     return model
 

@@ -13,6 +13,7 @@ from saccade.parts.dropout import MAX_DROPOUT_RATE
 from saccade.parts.feed_forwards import FeedForward, FeedForwardSlot, PlainFeedForward
 from saccade.parts.mixers import Mixer, MixerSlot, MultiHead
 from saccade.parts.norms import LayerNorm, Norm, NormSlot
+from saccade.parts.positions import NO_POSITION, Position
 from saccade.places import DecoderState, Memory, Places
 from saccade.shapes import States
 
@@ -49,6 +50,7 @@ class Standard(nn.Module):
         causal: bool = False,
         cross_attention: bool = False,
         dropouts: DropoutRates = NO_DROPOUT,
+        position: Position = NO_POSITION,
         *,
         self_: MixerSlot = MultiHead,
         cross: MixerSlot = MultiHead,
@@ -60,6 +62,7 @@ class Standard(nn.Module):
         mixers = {"self": (self_, causal)} | ({"cross": (cross, False)} if cross_attention else {})
         for name, (mixer, is_causal) in mixers.items():
             arguments = {"dim": dim, "causal": is_causal, "cross": name == "cross", "dropout": dropouts.attention}
+            arguments["position"] = position if name == "self" else NO_POSITION
             setattr(self, name, build(mixer, name, **arguments))
         self.feed_forward: FeedForward = build(feed_forward, "feed_forward", dim=dim, dropout=dropouts.feed_forward)
         self.mixers = tuple(mixers)

@@ -15,8 +15,9 @@ from saccade.parts.embeddings import Embedding, EmbeddingSlot, TokenEmbedding
 from saccade.parts.inits import linear_layer
 from saccade.parts.mixers import Unprojected
 from saccade.parts.pools import Last, Pool, PoolSlot
+from saccade.parts.positions import NO_POSITION
 from saccade.parts.readouts import Deep, Readout, ReadoutSlot
-from saccade.places import DecoderState, Memory, Places
+from saccade.places import DecoderState, Memory, Places, Progress
 from saccade.shapes import Float, Ids, Int, Keep, States
 
 
@@ -57,10 +58,10 @@ class RecurrentEncoder(nn.Module):
 
 
 class RecurrentState(TypedDict):
-    """The state of a decoder: the position of each row's next token (`at`), the states of the cell and of the context
-    (`memory`) and, with input feeding, the previous readout (`fed`)."""
+    """The state of a decoder: how far its rows are, the states of the cell and of the context (`memory`) and, with
+    input feeding, the previous readout (`fed`)."""
 
-    at: Int[Tensor, "B"]
+    progress: Progress
     cell: CellState
     memory: DecoderState
     fed: NotRequired[Float[Tensor, "B D"]]
@@ -100,7 +101,8 @@ class RecurrentDecoder(nn.Module):
         super().__init__()
         self.dim, self.input_feeding = dim, input_feeding
         self.embedding: Embedding = build(embedding, "embedding", vocabulary=vocabulary, frame_width=0, dim=dim)
-        self.cross: Context = build(cross, "cross", dim=dim, causal=False, cross=True, dropout=dropouts.attention)
+        arguments = {"dim": dim, "causal": False, "cross": True, "dropout": dropouts.attention, "position": NO_POSITION}
+        self.cross: Context = build(cross, "cross", **arguments)
         # with attention after the cell, the context depends on the cell's output
         self.context_enters_cell = attend == "before" or not self.cross.attends
         inputs = dim + (self.cross.width if self.context_enters_cell else 0) + (dim if input_feeding else 0)
@@ -118,7 +120,7 @@ class RecurrentDecoder(nn.Module):
             )
         summary = self.initial.weight.new_zeros(rows, self.dim) if memory is None else memory.summary
         state: RecurrentState = {
-            "at": torch.zeros(rows, dtype=torch.long, device=summary.device),
+            "progress": Progress.begin(rows, summary.device),
             "cell": self.cell.initial_state(torch.tanh(self.initial(summary))),
             "memory": self.cross.start(memory, rows),
         }
@@ -128,12 +130,12 @@ class RecurrentDecoder(nn.Module):
 
     def step(self, tokens: Ids, state: RecurrentState, keep: Keep | None = None) -> tuple[States, RecurrentState]:
         """Process the same number of tokens in each row: one, a prefix or the whole target."""
-        x, places = self.embedding(tokens, keep, state["at"])
+        x, places = self.embedding(tokens, keep, state["progress"])
         x = self.dropout(x)
         needs_previous_step = self.input_feeding or (self.context_enters_cell and self.cross.attends)
         compute = self._step_by_step if needs_previous_step or tokens.shape[1] == 1 else self._at_once
         hidden, new_state = compute(x, places, state)
-        return self.drop_readout(hidden), {**new_state, "at": state["at"] + tokens.shape[1]}
+        return self.drop_readout(hidden), {**new_state, "progress": state["progress"].after(places)}
 
     def _at_once(self, x: States, places: Places, state: RecurrentState) -> tuple[States, RecurrentState]:
         if self.context_enters_cell:
@@ -146,6 +148,7 @@ class RecurrentDecoder(nn.Module):
 
     def _step_by_step(self, x: States, places: Places, state: RecurrentState) -> tuple[States, RecurrentState]:
         cell, memory, fed = state["cell"], state["memory"], state.get("fed")
+        cells, feds = [cell], [] if fed is None else [fed]  # before each token, and after the last
         token_gates = self.cell.input_gates(x).unbind(1)  # of all tokens in one product
         states, contexts, readouts = [], [], []
         context: Tensor = x[:, :0]
@@ -159,14 +162,23 @@ class RecurrentDecoder(nn.Module):
             if self.input_feeding:
                 readouts.append(self.readout(y[:, None], context, x[:, t : t + 1]))
                 fed = self.drop_readout(readouts[-1][:, 0])
+                feds.append(fed)
             else:
                 states.append(y)
                 contexts.append(context)
+            cells.append(cell)
         hidden = (
             torch.cat(readouts, 1)
             if self.input_feeding
             else self.readout(torch.stack(states, 1), torch.cat(contexts, 1), x)
         )
+        if places.padded:  # padding is on the right: the state of a row is the one after its last token
+            counts = places.keep.sum(1)
+            cell = tuple(
+                tuple(_of_row([step[layer][i] for step in cells], counts) for i in range(len(vectors)))
+                for layer, vectors in enumerate(cell)
+            )
+            fed = _of_row(feds, counts) if feds else None
         new_state: RecurrentState = {**state, "cell": cell, "memory": memory}
         if fed is not None:
             new_state["fed"] = fed
@@ -179,3 +191,8 @@ class RecurrentDecoder(nn.Module):
         if not others:
             return token_gates
         return token_gates + self.cell.input_gates(others[0] if len(others) == 1 else torch.cat(others, -1), self.dim)
+
+
+def _of_row(steps: list[Tensor], number: Int[Tensor, "B"]) -> Float[Tensor, "B W"]:
+    """For each row, its vector in step number `number`."""
+    return torch.stack(steps)[number, torch.arange(len(number), device=number.device)]

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import TypedDict, cast
 
-import torch
 from torch import Tensor, nn
 
 from saccade.config import Count, build
@@ -14,14 +13,14 @@ from saccade.parts.embeddings import Embedding, EmbeddingSlot, TokenEmbedding
 from saccade.parts.norms import Norm
 from saccade.parts.pools import Mean, Pool, PoolSlot
 from saccade.parts.positions import Position, PositionSlot, Sinusoidal
-from saccade.places import DecoderState, Memory
-from saccade.shapes import Ids, Int, Keep, States
+from saccade.places import DecoderState, Memory, Progress
+from saccade.shapes import Ids, Keep, States
 
 
 class StackedState(TypedDict):
-    """The state of a decoder: the position of each row's next token, and the state of the layers."""
+    """The state of a decoder: how far its rows are, and the state of the layers."""
 
-    at: Int[Tensor, "B"]
+    progress: Progress
     layers: DecoderState
 
 
@@ -52,10 +51,11 @@ class Stacked(nn.Module):
         self.embedding: Embedding = build(
             embedding, "embedding", vocabulary=vocabulary, frame_width=frame_width, dim=dim
         )
-        self.position: Position = build(position, "position", dim=dim)
+        self.position: Position = build(position, "position", dim=dim, causal=causal)
         self.dropout = Dropout(dropouts.embedding)
         self.stack: Stack = build(stack, "stack", dim=dim, depth=depth)
         arguments = {"dim": dim, "causal": causal, "cross_attention": cross_attention, "dropouts": dropouts}
+        arguments["position"] = self.position
         layers = [build(block, "block", **arguments) for _ in range(self.stack.layer_count(depth))]
         self.layers = nn.ModuleList(cast(Iterable[nn.Module], layers))  # a Protocol cannot say that it is a module
         self.final_norm: Norm = layers[0].final_norm()
@@ -75,15 +75,15 @@ class Stacked(nn.Module):
 
     def start(self, memory: Memory | None, rows: int) -> StackedState:
         """The state before the first token."""
-        at = torch.zeros(rows, dtype=torch.long, device=next(self.parameters()).device)
-        return {"at": at, "layers": self.stack.start(self._layers, memory, rows)}
+        progress = Progress.begin(rows, next(self.parameters()).device)
+        return {"progress": progress, "layers": self.stack.start(self._layers, memory, rows)}
 
     def step(self, tokens: Ids, state: StackedState, keep: Keep | None = None) -> tuple[States, StackedState]:
         """Process the same number of tokens in each row: one, a prefix or the whole target."""
-        x, places = self.embedding(tokens, keep, state["at"])
+        x, places = self.embedding(tokens, keep, state["progress"])
         x = self.dropout(self.position.embed(x, places))
         x, _, layers = self.stack(self._layers, x, places, state["layers"])
-        return self.final_norm(x), {"at": state["at"] + tokens.shape[1], "layers": layers}
+        return self.final_norm(x), {"progress": state["progress"].after(places), "layers": layers}
 
     @property
     def _layers(self) -> Sequence[Layer]:

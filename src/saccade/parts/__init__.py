@@ -14,7 +14,7 @@ from saccade.parts.mixers import MIXERS, MultiHead, Unprojected
 from saccade.parts.normalizers import NORMALIZERS, Hard, Softmax, Sparsemax
 from saccade.parts.norms import NORMS, LayerNorm
 from saccade.parts.pools import POOLS, First, Last, Max, Mean
-from saccade.parts.positions import POSITIONS, Learned, Sinusoidal
+from saccade.parts.positions import NO_POSITION, POSITIONS, Learned, NoPosition, Position, Rotary, Sinusoidal, T5Bias
 from saccade.parts.readouts import READOUTS, Attentional, Deep, PlainReadout
 from saccade.parts.scores import SCORES, Additive, Dot, Multiplicative, ReducedRank, ScaledDot
 
@@ -29,6 +29,7 @@ __all__ = [
     "MIXERS",
     "NORMS",
     "NORMALIZERS",
+    "NO_POSITION",
     "POOLS",
     "POSITIONS",
     "READOUTS",
@@ -51,17 +52,21 @@ __all__ = [
     "Mean",
     "MultiHead",
     "Multiplicative",
+    "NoPosition",
+    "Position",
     "PlainReadout",
     "PlainFeedForward",
     "PostNorm",
     "PreNorm",
     "RecurrentNet",
     "ReducedRank",
+    "Rotary",
     "ScaledDot",
     "SeriesEmbedding",
     "Sinusoidal",
     "Softmax",
     "Sparsemax",
+    "T5Bias",
     "TiedHead",
     "TokenEmbedding",
     "gru",

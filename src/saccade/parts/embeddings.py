@@ -10,19 +10,21 @@ from torch import Tensor, nn
 from saccade.config import Count, Slot
 from saccade.errors import BuildError
 from saccade.parts.inits import embedding_table, linear_layer
-from saccade.places import Places
-from saccade.shapes import Float, Ids, Int, Keep, States
+from saccade.places import Places, Progress
+from saccade.shapes import Float, Ids, Keep, States
 
 
 class Embedding(Protocol):
-    """The contract of an embedding: (values, padding mask, start position of each row) → (vectors, places).
+    """The contract of an embedding: (values, padding mask, progress of each row) → (vectors, places).
 
     It is built with either `vocabulary` (the input is token ids) or `frame_width` (the input is frames of so many
     values); the other one is 0. `tied_weight(hidden)` returns (hidden, weight) for a head that shares the table:
     logits = hidden @ weight.T.
     """
 
-    def __call__(self, values: Tensor, keep: Keep | None, start: Tensor | None = None) -> tuple[States, Places]: ...
+    def __call__(
+        self, values: Tensor, keep: Keep | None, progress: Progress | None = None
+    ) -> tuple[States, Places]: ...
 
     def tied_weight(self, hidden: Float[Tensor, "*n D"]) -> tuple[Float[Tensor, "*n d"], Float[Tensor, "V d"]]: ...
 
@@ -37,8 +39,8 @@ class TokenEmbedding(nn.Module):
         self.table = embedding_table(vocabulary, dim)
         self.scale = math.sqrt(dim) if scaled else 1.0
 
-    def forward(self, ids: Ids, keep: Keep | None, start: Int[Tensor, "B"] | None = None) -> tuple[States, Places]:
-        return self.table(ids) * self.scale, Places.of(ids, keep, start)
+    def forward(self, ids: Ids, keep: Keep | None, progress: Progress | None = None) -> tuple[States, Places]:
+        return self.table(ids) * self.scale, Places.of(ids, keep, progress)
 
     def tied_weight(self, hidden: Float[Tensor, "*n D"]) -> tuple[Float[Tensor, "*n D"], Float[Tensor, "V D"]]:
         return hidden, self.table.weight
@@ -58,14 +60,14 @@ class SeriesEmbedding(nn.Module):
         self.projection = linear_layer(frame_width * width, dim)
 
     def forward(
-        self, values: Float[Tensor, "B T F"], keep: Keep | None, start: Int[Tensor, "B"] | None = None
+        self, values: Float[Tensor, "B T F"], keep: Keep | None, progress: Progress | None = None
     ) -> tuple[States, Places]:
         values = values.to(self.projection.weight.dtype)
         if keep is not None:
             values = values * keep[..., None]
         reach = self.width // 2
         windows = F.pad(values, (0, 0, reach, reach)).unfold(1, self.width, 1).flatten(2)
-        return self.projection(windows), Places.of(values, keep, start)
+        return self.projection(windows), Places.of(values, keep, progress)
 
     def tied_weight(self, hidden: Float[Tensor, "*n D"]) -> tuple[Tensor, Tensor]:
         raise BuildError('"series" has no embedding table that a head could share; set model.head = "linear"')

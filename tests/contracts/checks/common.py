@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from contracts.variants import S, T
+from contracts.variants import B, S, T
+from saccade.places import Progress
 
 SOURCE_LENGTHS, TARGET_LENGTHS = (S, 3, 1), (T, 4, 1)
 CHUNKS = ((0, 3), (3, 4), (4, 5), (5, 7))  # how T target positions are decoded: a prefix, two single steps, a chunk
@@ -38,6 +39,11 @@ def assert_differs(actual: Tensor, other: Tensor, cause: str) -> None:
 def padding_mask(lengths: Sequence[int]) -> Tensor:
     """[B T] for sequences of these lengths: True = token, False = padding on the right."""
     return torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+
+
+def progress(*ats: int) -> Progress:
+    """The progress of rows whose next tokens are at these positions; a single one is that of all B rows."""
+    return Progress(torch.tensor(ats * (B if len(ats) == 1 else 1)), max(ats))
 
 
 def children(state: Any) -> list[Any]:

@@ -4,7 +4,15 @@ from typing import Any
 
 import torch
 
-from contracts.checks.common import CHUNKS, SOURCE_LENGTHS, assert_close, assert_differs, padding_mask, tensors
+from contracts.checks.common import (
+    CHUNKS,
+    SOURCE_LENGTHS,
+    assert_close,
+    assert_differs,
+    padding_mask,
+    progress,
+    tensors,
+)
 from contracts.variants import B, D, S, T
 from saccade.places import Memory, Places, select
 
@@ -25,8 +33,8 @@ def check_context(context: Any) -> None:
         assert torch.equal(with_other_queries, whole), "`attends` is false, but the context depends on the query"
     pieces, state = [], start
     for first, end in CHUNKS:
-        chunk, at = x[:, first:end], torch.full((B,), first)
-        piece, state = context(chunk, Places.of(chunk, None, at), state)
+        chunk = x[:, first:end]
+        piece, state = context(chunk, Places.of(chunk, None, progress(first)), state)
         pieces.append(piece)
     assert_close(torch.cat(pieces, 1), whole, "the context step by step")
     for actual, expected in zip(tensors(state), tensors(expected_state), strict=True):

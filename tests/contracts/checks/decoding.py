@@ -11,6 +11,7 @@ from contracts.checks.states import float_tensors, per_sentence_values, with_rep
 from contracts.variants import B
 from saccade.data.tokenizers import SPECIAL
 from saccade.models.assemble import Model
+from saccade.models.recurrent import RecurrentDecoder
 from saccade.notes import capture
 from saccade.places import select
 
@@ -65,6 +66,29 @@ def check_select(model: Model) -> None:
         hidden, state = model.decoder.step(tokens[:, None], state)
         for row, sentence in enumerate(sentences.tolist()):
             assert_close(hidden[row, 0], forced(sentence, decoded[row]), f"hypothesis {row} after selection {number}")
+
+
+def check_prompts_of_unequal_length(model: Model) -> None:
+    """Rows with prompts of different lengths, padded in one batch, go on as each of them does alone, also after they
+    were reordered. Only recurrent decoders need the padding on the right."""
+    model.eval()
+    inputs, lengths = random_inputs(model), torch.tensor([4, 2, 1])
+    memory = model.encoder.encode(inputs.source, inputs.source_keep)
+    order = torch.tensor([2, 0, 1])
+    for side in ("right",) if isinstance(model.decoder, RecurrentDecoder) else ("right", "left"):
+        prompts, keep = inputs.target[:, :4], torch.arange(4) < lengths[:, None]
+        if side == "left":
+            prompts, keep = prompts.flip(1), keep.flip(1)
+        _, state = model.decoder.step(prompts, model.decoder.start(memory, B), keep)
+        after, state = model.decoder.step(inputs.target[:, 4:5], state)
+        later, _ = model.decoder.step(inputs.target[order, 5:7], select(state, order, order))
+        for row in range(B):
+            single = inputs.unpadded_row(row)
+            state = model.decoder.start(model.encoder.encode(single.source, None), 1)
+            tokens = torch.cat([prompts[row, keep[row]], inputs.target[row, 4:7]])[None]
+            expected, _ = model.decoder.step(tokens, state)
+            assert_close(after[row], expected[0, -3:-2], f"row {row} after its prompt, with padding on the {side}")
+            assert_close(later[order.tolist().index(row)], expected[0, -2:], f"row {row} later")
 
 
 def check_whole_state_is_used(model: Model) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.checks.common import TARGET_LENGTHS, assert_close, assert_differs, padding_mask
+from contracts.checks.common import TARGET_LENGTHS, assert_close, assert_differs, padding_mask, progress
 from contracts.variants import B, D, T
 from saccade.errors import BuildError
 
@@ -16,11 +16,13 @@ def check_embedding(embedding: Any, values: Tensor, vocabulary: int) -> None:
     a head one row per token, or, if there is no table (vocabulary 0), an error that says what to do."""
     generator = torch.Generator().manual_seed(0)
     keep, starts = padding_mask(TARGET_LENGTHS), [0, 2, 5]
-    x, places = embedding(values, keep, torch.tensor(starts))
+    x, places = embedding(values, keep, progress(*starts))
     assert x.shape == (B, T, D)
     assert torch.equal(places.keep, keep)
     assert places.padded
-    assert places.at.tolist() == [list(range(start, start + T)) for start in starts]
+    for at, start, length in zip(places.at.tolist(), starts, TARGET_LENGTHS, strict=True):
+        assert at[:length] == list(range(start, start + length))
+        assert max(at) < places.end
     assert not embedding(values, None)[1].padded
     noisy, _ = embedding(torch.where(keep.view(B, T, *[1] * (values.dim() - 2)), values, 3), keep)
     for row, length in enumerate(TARGET_LENGTHS):

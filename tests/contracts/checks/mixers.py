@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import torch
 from torch import nn
 
-from contracts.checks.common import SOURCE_LENGTHS, assert_close, assert_differs, padding_mask, perturbed
+from contracts.checks.common import SOURCE_LENGTHS, assert_close, assert_differs, padding_mask, perturbed, progress
 from contracts.checks.running import samples_attention
 from contracts.variants import B, D, S, T
 from saccade.notes import capture
@@ -23,7 +23,7 @@ def check_mixer(make: Callable[[bool], nn.Module]) -> None:
         mixer = perturbed(make(causal)).eval()
         y, state = mixer(x, Places.of(x, None), mixer.start(None, B))
         assert y.shape == x.shape
-        later, _ = mixer(x[:, :2], Places.of(x[:, :2], None, torch.full((B,), T)), state)
+        later, _ = mixer(x[:, :2], Places.of(x[:, :2], None, progress(T)), state)
         assert later.shape == (B, 2, D)
     keep = padding_mask(SOURCE_LENGTHS)
     keep[1] = False

@@ -17,7 +17,7 @@ from contracts.checks.attention import (
     check_notes_before_dropout,
 )
 from contracts.checks.common import perturbed
-from contracts.checks.decoding import check_incremental_decoding
+from contracts.checks.decoding import check_incremental_decoding, check_prompts_of_unequal_length
 from contracts.checks.masking import (
     check_batch_order_has_no_effect,
     check_causal_mask,
@@ -27,6 +27,7 @@ from contracts.checks.masking import (
 from contracts.checks.mixers import check_mixer
 from contracts.checks.models import check_gradients_reach_all_weights
 from contracts.checks.normalizers import check_normalizer
+from contracts.checks.positions import check_position
 from contracts.checks.scores import check_score
 from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, on_model, patched
 from contracts.variants import NO_DROPOUT, D, named
@@ -35,12 +36,13 @@ from saccade.notes import Notes, RecordingModule
 from saccade.parts import MultiHead, ScaledDot, Softmax
 from saccade.parts.mixers import attend
 from saccade.parts.normalizers import masked_scores
-from saccade.places import Places, attention_mask
+from saccade.parts.positions import T5Bias
+from saccade.places import Places, Progress, attention_mask
 
 pytestmark = pytest.mark.slow
 # The original functions: the defects below call them after they are patched.
-LAST, STEP, KEYS = Places.last, Stacked.step, MultiHead._keys_and_values
-NOTE, RECORD = RecordingModule.note, Notes.record
+EXTENDED, STEP, KEYS = Places.extended, Stacked.step, MultiHead._keys_and_values
+NOTE, RECORD, FUSED_ATTENTION = RecordingModule.note, Notes.record, attend._fused
 
 
 def fused_attention(
@@ -48,7 +50,7 @@ def fused_attention(
 ) -> Callable[..., torch.Tensor]:
     """`attend._fused` with another mask, and another condition for the kernel's own causal mask."""
 
-    def fused(part: Any, query: Any, key: Any, value: Any, queries: Any, keys: Any) -> torch.Tensor:
+    def fused(part: Any, query: Any, key: Any, value: Any, queries: Any, keys: Any, bias: Any) -> torch.Tensor:
         causal = is_causal(part, query, queries, keys)
         mask = None if causal else mask_of(part, queries, keys)
         return F.scaled_dot_product_attention(query, key, value, mask, is_causal=causal, **options)
@@ -64,14 +66,30 @@ def correct_is_causal(part: Any, query: torch.Tensor, queries: Places, keys: Pla
     return part.causal and keys is queries and query.shape[2] > 1
 
 
-def shifted_positions(self: Places, count: int) -> Places:
-    places = LAST(self, count)
-    return places if places is self else replace(places, at=places.at + 1)
+def shifted_positions(self: Places, more: Places) -> Places:
+    return EXTENDED(replace(self, at=self.at + 1), more)
+
+
+def contiguous_positions(self: Places, more: Places) -> Places:
+    places = EXTENDED(self, more)
+    return replace(places, at=torch.arange(places.at.shape[1]).expand_as(places.at))
+
+
+def cache_without_padding_mask(self: Places, more: Places) -> Places:
+    return replace(EXTENDED(self, more), padded=False)
+
+
+def progress_by_columns(self: Progress, places: Places) -> Progress:
+    return Progress(self.at + places.at.shape[1], places.end)
+
+
+def fused_without_bias(part: Any, query: Any, key: Any, value: Any, queries: Any, keys: Any, bias: Any) -> torch.Tensor:
+    return FUSED_ATTENTION(part, query, key, value, queries, keys, None)
 
 
 def step_without_advancing(self: Any, tokens: Any, state: Any, keep: Any = None) -> Any:
     hidden, after = STEP(self, tokens, state, keep)
-    return hidden, after | {"at": state["at"]}
+    return hidden, after | {"progress": state["progress"]}
 
 
 def keys_without_gradient(self: Any, x: torch.Tensor) -> Any:
@@ -127,7 +145,7 @@ def score_check() -> None:
 STEPS, CAUSAL = on_model(check_incremental_decoding), on_model(check_causal_mask)
 PADDING, WEIGHTS = on_model(check_padding_has_no_effect), on_model(check_attention_weights)
 ORDER, ALL_PADDING = on_model(check_batch_order_has_no_effect), on_model(check_fully_padded_source)
-FUSED = on_model(check_fused_attention)
+FUSED, PROMPTS = on_model(check_fused_attention), on_model(check_prompts_of_unequal_length)
 
 DEFECTS = [
     Defect(
@@ -153,7 +171,22 @@ DEFECTS = [
         ),
         (STEPS,),
     ),
-    Defect("wrong positions of the entries in a cache", patched(Places, "last", shifted_positions), (STEPS,)),
+    Defect("wrong positions of the entries in a cache", patched(Places, "extended", shifted_positions), (STEPS,)),
+    Defect(
+        "entries of a cache have no positions of their own",
+        patched(Places, "extended", contiguous_positions),
+        (on_model(check_prompts_of_unequal_length, "decoder.position=t5"),),
+    ),
+    Defect("a cache without padding mask", patched(Places, "extended", cache_without_padding_mask), (PROMPTS,)),
+    Defect("padding counts as tokens of a prompt", patched(Progress, "after", progress_by_columns), (PROMPTS,)),
+    Defect(
+        "fused attention without the bias of the position",
+        patched(attend, "_fused", fused_without_bias),
+        (
+            lambda: check_position(lambda causal: T5Bias(D, causal)),
+            on_model(check_fused_attention, "decoder.position=t5"),
+        ),
+    ),
     Defect("the position in the state does not advance", patched(Stacked, "step", step_without_advancing), (STEPS,)),
     Defect(
         "fused attention without a padding mask",

@@ -24,12 +24,12 @@ from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, 
 from contracts.variants import DEFAULT, NO_DROPOUT, B, D, T, V
 from saccade.models.stacked import Stacked
 from saccade.optim.schedules import InverseRoot
-from saccade.parts import Dropout, LayerNorm, Learned, Sinusoidal, TokenEmbedding
+from saccade.parts import Dropout, LayerNorm, Learned, Rotary, Sinusoidal, TokenEmbedding
 from saccade.places import Places
 
 pytestmark = pytest.mark.slow
 # The original functions: the defects below call them after they are patched.
-STEP, EMBED, PLACES_OF = Stacked.step, Sinusoidal.embed, Places.of
+STEP, EMBED, PLACES_OF, TURN = Stacked.step, Sinusoidal.embed, Places.of, Rotary.turn
 IDS = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
 
 
@@ -41,15 +41,20 @@ def sinusoid_from_position_0(self: Any, x: torch.Tensor, places: Places) -> torc
     return EMBED(self, x, replace(places, at=torch.arange(x.shape[1]).expand(x.shape[:2])))
 
 
+def turn_from_position_0(self: Rotary, x: torch.Tensor, places: Places, role: Any) -> torch.Tensor:
+    return TURN(self, x, replace(places, at=torch.arange(x.shape[2]).expand(len(x), -1)), role)
+
+
 def learned_from_position_0(self: Any, x: torch.Tensor, places: Places) -> torch.Tensor:
     return x + self.table(torch.arange(x.shape[1]))
 
 
 def embed_with_inference_table(self: Any, x: torch.Tensor, places: Places) -> torch.Tensor:
     """Grows the table in inference mode, too, and multiplies by it, so that the backward pass needs it."""
-    if x.shape[1] > len(self.table):
-        self.table = torch.cat([self.table] * 3)
-    return x * self.table[: x.shape[1]]
+    table = self.table
+    if x.shape[1] > len(table.rows):
+        table.rows = torch.cat([table.rows] * 3)
+    return x * table.rows[: x.shape[1]]
 
 
 def step_in_single_precision(self: Any, tokens: Any, state: Any, keep: Any = None) -> Any:
@@ -91,12 +96,20 @@ DEFECTS = [
     Defect(
         "sinusoidal positions start at 0 in every step",
         patched(Sinusoidal, "embed", sinusoid_from_position_0),
-        (STEPS, lambda: check_position(Sinusoidal(D))),
+        (STEPS, lambda: check_position(lambda causal: Sinusoidal(D))),
     ),
     Defect(
         "learned positions start at 0 in every step",
         patched(Learned, "embed", learned_from_position_0),
-        (lambda: check_position(Learned(D)),),
+        (lambda: check_position(lambda causal: Learned(D)),),
+    ),
+    Defect(
+        "rotary positions start at 0 in every step",
+        patched(Rotary, "turn", turn_from_position_0),
+        (
+            lambda: check_position(lambda causal: Rotary()),
+            on_model(check_incremental_decoding, "decoder.position=rotary"),
+        ),
     ),
     Defect(
         "the backward pass needs a table made in inference mode",
@@ -105,7 +118,7 @@ DEFECTS = [
     ),
     Defect(
         "Places ignore the start position",
-        patched(Places, "of", lambda like, keep, start=None: PLACES_OF(like, keep)),
+        patched(Places, "of", lambda like, keep, progress=None: PLACES_OF(like, keep)),
         (lambda: check_embedding(TokenEmbedding(V, D), IDS, V), STEPS),
     ),
     Defect(

@@ -62,12 +62,12 @@ def output_of_first_layer(self: RecurrentNet, given: Any, state: Any) -> Any:
 
 def select_without_cell(state: Any, rows: Any, sentences: Any = None) -> Any:
     selected = select(state, rows, sentences)
-    return selected | {"cell": select(state["cell"], torch.arange(len(rows)) % len(state["at"]))}
+    return selected | {"cell": select(state["cell"], torch.arange(len(rows)) % len(state["progress"].at))}
 
 
 def select_without_coverage(state: Any, rows: Any, sentences: Any = None) -> Any:
     selected = select(state, rows, sentences)
-    coverage = state["memory"].so_far[torch.arange(len(rows)) % len(state["at"])]
+    coverage = state["memory"].so_far[torch.arange(len(rows)) % len(state["progress"].at)]
     return selected | {"memory": replace(selected["memory"], so_far=coverage)}
 
 

@@ -8,10 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.parts.dropout import Dropout
-from saccade.parts.normalizers import Normalizer
+from saccade.parts.normalizers import Normalizer, masked_scores
+from saccade.parts.positions import Position
 from saccade.parts.scores import AttentionScore
 from saccade.places import Places, attention_mask
-from saccade.shapes import Float, Heads, Prepared
+from saccade.shapes import Float, Heads, Prepared, Scores
 
 Keys = Float[Tensor, "B H S P"]
 Values = Float[Tensor, "B H S K"]
@@ -19,16 +20,19 @@ Values = Float[Tensor, "B H S K"]
 
 @dataclass(frozen=True)
 class KeyValueCache:
-    """The keys and values of all positions so far. They are contiguous and unpadded, so no Places are stored."""
+    """The keys and values of all positions so far, with their padding mask and positions: the rows of a batch may have
+    prompts of unequal length."""
 
     key: Keys
     value: Values
+    places: Places
 
-    def extended(self, key: Keys, value: Values) -> "KeyValueCache":
+    def extended(self, key: Keys, value: Values, places: Places) -> "KeyValueCache":
         """The cache with new positions appended. An empty cache is replaced without a copy."""
         if self.key.shape[2] == 0:
-            return KeyValueCache(key, value)
-        return KeyValueCache(torch.cat([self.key, key], 2), torch.cat([self.value, value], 2))
+            return KeyValueCache(key, value, places)
+        keys, values = torch.cat([self.key, key], 2), torch.cat([self.value, value], 2)
+        return KeyValueCache(keys, values, self.places.extended(places))
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,7 @@ class AttentionPart(Protocol):
     score: AttentionScore
     normalizer: Normalizer
     dropout: Dropout
+    position: Position
     causal: bool
     training: bool
 
@@ -54,22 +59,38 @@ class AttentionPart(Protocol):
 
 
 def attend(part: AttentionPart, query: Prepared, key: Tensor, value: Tensor, queries: Places, keys: Places) -> Heads:
-    """normalizer(score(query, key)) @ value. With a dot-product score and softmax it runs on torch's fused kernel,
-    unless weights are captured or attention dropout is active: then the weights are computed explicitly."""
+    """normalizer(score(query, key) + bias) @ value + what the position gathers. With a dot-product score and softmax it
+    runs on torch's fused kernel, unless the weights are needed: if they are captured, if attention dropout is active,
+    or if the position gathers with them."""
+    bias = part.position.bias(query, queries, keys)
     uses_dropout = part.training and part.dropout.threshold > 0
-    has_kernel = part.score.is_dot_product and part.normalizer.is_softmax
-    if has_kernel and not uses_dropout and not part.has_listener("weights"):
-        return _fused(part, query, key, value, queries, keys)
-    weights = part.normalizer(part.score.join(query, key), attention_mask(queries, keys, part.causal), queries)
+    needs_weights = uses_dropout or part.has_listener("weights") or part.position.overrides("gather")
+    if part.score.is_dot_product and part.normalizer.is_softmax and not needs_weights:
+        return _fused(part, query, key, value, queries, keys, bias)
+    scores = part.score.join(query, key)
+    scores = scores if bias is None else scores + bias
+    weights = part.normalizer(scores, attention_mask(queries, keys, part.causal), queries)
     part.note("weights", weights, queries)
-    return part.dropout(weights) @ value
+    weights = part.dropout(weights)
+    gathered = part.position.gather(weights, queries, keys)
+    return weights @ value if gathered is None else weights @ value + gathered
 
 
-def _fused(part: AttentionPart, query: Prepared, key: Tensor, value: Tensor, queries: Places, keys: Places) -> Heads:
+def _fused(
+    part: AttentionPart,
+    query: Prepared,
+    key: Tensor,
+    value: Tensor,
+    queries: Places,
+    keys: Places,
+    bias: Scores | None,
+) -> Heads:
     # The kernel's own causal mask aligns the first query with the first key, so it is correct only for a whole sequence
-    # (no cache). There it also hides right padding from every position that is not padding.
-    is_causal = part.causal and keys is queries and query.shape[2] > 1
+    # without padding and without a cache.
+    is_causal = part.causal and keys is queries and query.shape[2] > 1 and not keys.padded and bias is None
     mask = None if is_causal else attention_mask(queries, keys, part.causal)
+    if bias is not None:
+        mask = masked_scores(bias, mask)
     return F.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal, scale=1.0)
 
 

@@ -7,6 +7,7 @@ from saccade.parts.dropout import Dropout
 from saccade.parts.inits import linear_layer
 from saccade.parts.mixers.attend import KeyValueCache, MemoryKeys, attend, cross_attend
 from saccade.parts.normalizers import Normalizer, NormalizerSlot, Softmax
+from saccade.parts.positions import NO_POSITION, Position
 from saccade.parts.scores import AttentionScore, ScaledDot, ScoreSlot
 from saccade.places import Memory, PerSentence, Places
 from saccade.shapes import Heads, Prepared, States
@@ -17,7 +18,7 @@ class MultiHead(RecordingModule):
 
     z is the memory in cross-attention and x in self-attention; with `causal` a position attends only to itself and
     earlier positions. `key_width` is the width of queries and keys per head and `value_width` that of values; 0 means
-    dim / heads.
+    dim / heads. `position` is the position encoding of the encoder or decoder, as far as attention depends on it.
 
         attention = MultiHead(512, heads=8)
         y, state = attention(x, Places.of(x, keep), attention.start(None, rows))
@@ -30,6 +31,7 @@ class MultiHead(RecordingModule):
         dim: int,
         causal: bool = False,
         dropout: float = 0.0,
+        position: Position = NO_POSITION,
         *,
         heads: Count = 8,
         key_width: Natural = 0,
@@ -49,29 +51,32 @@ class MultiHead(RecordingModule):
         self.score: AttentionScore = build(score, "score", heads=heads, width=keys)
         self.normalizer: Normalizer = build(normalizer, "normalizer")
         self.dropout = Dropout(dropout)
+        self.position = position.for_attention(heads, keys, causal)
 
     def start(self, memory: Memory | None, rows: int) -> KeyValueCache | PerSentence:
         """Without a memory: an empty cache. With a memory: its keys and values, one row per sentence."""
         if memory is not None:
-            return PerSentence(MemoryKeys(*self._keys_and_values(memory.states), memory.places))
+            return PerSentence(MemoryKeys(*self._keys_and_values(memory.states, memory.places), memory.places))
         empty = self.key.weight.new_zeros(rows, 0, self.width)
-        return KeyValueCache(*self._keys_and_values(empty))
+        places = Places.of(empty, None)
+        return KeyValueCache(*self._keys_and_values(empty, places), places)
 
     def forward(
         self, x: States, places: Places, state: KeyValueCache | PerSentence
     ) -> tuple[States, KeyValueCache | PerSentence]:
-        query = self.score.query(self._split_heads(self.query(x)))
+        query = self.score.query(self.position.turn(self._split_heads(self.query(x)), places, "query"))
         if isinstance(state, PerSentence):
             return self._project(cross_attend(self, query, places, state.value)), state
-        cache = state.extended(*self._keys_and_values(x))
-        heads = attend(self, query, cache.key, cache.value, places, places.last(cache.key.shape[2]))
-        return self._project(heads), cache
+        cache = state.extended(*self._keys_and_values(x, places), places)
+        return self._project(attend(self, query, cache.key, cache.value, places, cache.places)), cache
 
     def _split_heads(self, x: States) -> Heads:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
-    def _keys_and_values(self, x: States) -> tuple[Prepared, Heads]:
-        return self.score.key(self._split_heads(self.key(x))), self._split_heads(self.value(x))
+    def _keys_and_values(self, x: States, places: Places) -> tuple[Prepared, Heads]:
+        key = self.position.turn(self._split_heads(self.key(x)), places, "key")
+        value = self.position.turn(self._split_heads(self.value(x)), places, "value")
+        return self.score.key(key), value
 
     def _project(self, heads: Heads) -> States:
         return self.out(heads.transpose(1, 2).flatten(2))

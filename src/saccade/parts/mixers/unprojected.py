@@ -12,6 +12,7 @@ from saccade.notes import RecordingModule
 from saccade.parts.dropout import Dropout
 from saccade.parts.mixers.attend import Keys, KeyValueCache, MemoryKeys, attend, cross_attend
 from saccade.parts.normalizers import Normalizer, NormalizerSlot, Softmax
+from saccade.parts.positions import NO_POSITION, Position
 from saccade.parts.scores import AttentionScore, ScaledDot, ScoreSlot
 from saccade.places import Memory, PerSentence, Places, attention_mask
 from saccade.shapes import Float, Heads, Prepared, States
@@ -45,6 +46,7 @@ class Unprojected(RecordingModule):
         causal: bool = False,
         dropout: float = 0.0,
         cross: bool = True,
+        position: Position = NO_POSITION,
         *,
         score: ScoreSlot = ScaledDot,
         normalizer: NormalizerSlot = Softmax,
@@ -61,15 +63,17 @@ class Unprojected(RecordingModule):
         self.normalizer: Normalizer = build(normalizer, "normalizer")
         self.coverage_weight = nn.Parameter(0.1 * torch.randn(self.score.prepared)) if coverage else None
         self.dropout = Dropout(dropout)
+        self.position = position.for_attention(1, dim, causal)
         self.out = nn.Identity()  # every mixer has its output projection under this name; here there is none
 
     def start(self, memory: Memory | None, rows: int) -> KeyValueCache | PerSentence | CoverageState:
         """Without a memory: an empty cache. With a memory: its keys and states, one row per sentence."""
         if memory is None:
             empty = next(self.parameters(), torch.empty(0)).new_zeros(rows, 1, 0, self.width)
-            return KeyValueCache(self.score.key(empty), empty)
+            places = Places.of(empty[:, 0], None)
+            return KeyValueCache(*self._keys_and_values(empty, places), places)
         states = memory.states[:, None]
-        keys = PerSentence(MemoryKeys(self.score.key(states), states, memory.places))
+        keys = PerSentence(MemoryKeys(*self._keys_and_values(states, memory.places), memory.places))
         return keys if self.coverage_weight is None else CoverageState(keys, states.new_zeros(rows, 1, states.shape[2]))
 
     def forward(
@@ -77,11 +81,16 @@ class Unprojected(RecordingModule):
     ) -> tuple[States, KeyValueCache | PerSentence | CoverageState]:
         if isinstance(state, CoverageState):
             return self._step_by_step(x, places, state)
-        query = self.score.query(x[:, None])
+        head = x[:, None]
+        query = self.score.query(self.position.turn(head, places, "query"))
         if isinstance(state, PerSentence):
             return cross_attend(self, query, places, state.value)[:, 0], state
-        cache = state.extended(self.score.key(x[:, None]), x[:, None])
-        return attend(self, query, cache.key, cache.value, places, places.last(cache.key.shape[2]))[:, 0], cache
+        cache = state.extended(*self._keys_and_values(head, places), places)
+        return attend(self, query, cache.key, cache.value, places, cache.places)[:, 0], cache
+
+    def _keys_and_values(self, head: Heads, places: Places) -> tuple[Prepared, Heads]:
+        key = self.position.turn(head, places, "key")
+        return self.score.key(key), self.position.turn(head, places, "value")
 
     def _step_by_step(self, x: States, places: Places, state: CoverageState) -> tuple[States, CoverageState]:
         """Attention with coverage. The weights of each step change the scores of the next, so steps cannot be
