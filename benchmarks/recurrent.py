@@ -146,6 +146,7 @@ def bucketed_batches(job: TrainingJob) -> Iterator[tutorial_gru.Batch]:
     """Saccade's batches in the form that the tutorial's model takes."""
     for batches in saccade_updates(job):
         for batch in batches:
+            assert batch.source is not None
             assert batch.inputs is not None
             source = batch.source.values
             yield source, (source != PAD).sum(1), batch.inputs.values, batch.outputs.values

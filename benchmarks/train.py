@@ -108,6 +108,7 @@ class Products:
     def __call__(self, batch: Batch) -> None:
         s, d = batch.source_tokens, self.sizes.dim
         t, inner = batch.target_tokens, self.sizes.inner
+        assert batch.source is not None
         rows, longest_s, longest_t = *batch.source.values.shape, batch.outputs.values.shape[1]
         for _ in range(self.sizes.depth):
             self.linear(s, d, 3 * d)  # queries, keys and values of the source

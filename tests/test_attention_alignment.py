@@ -104,10 +104,10 @@ def test_other_values_are_not_settings(stored: Any) -> None:
 # ── real models ──
 
 HEADS = {"heads": 2}
-BLOCK = {"self": HEADS, "cross": HEADS, "feed_forward": {"inner": 16}}
+BLOCK = {"self": HEADS, "feed_forward": {"inner": 16}}
 GRU = {"kind": "recurrent", "cell": "gru"}
 MODELS: dict[str, dict[str, Any]] = {
-    "transformer": {"encoder": {"depth": 3, "block": BLOCK}, "decoder": {"depth": 3, "block": BLOCK}},
+    "transformer": {"encoder": {"depth": 3}, "decoder": {"depth": 3}, "block": BLOCK | {"cross": HEADS}},
     "additive": {"encoder": GRU, "decoder": GRU | {"cross": {"kind": "unprojected", "score": "additive"}}},
     "coverage": {
         "encoder": GRU,
@@ -122,7 +122,7 @@ CODECS = Codecs(TOKENS, TOKENS)
 
 def model_of(sides: dict[str, Any]) -> Model:
     config = recipe_of({"model": {"dim": 16} | sides})
-    return perturbed(assemble(config.model, TOKENS.size, TOKENS.size)).eval()
+    return perturbed(assemble(config.model, TOKENS.input, TOKENS.size)).eval()
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -10,6 +10,7 @@ from contracts.checks.common import perturbed
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Corpus
 from saccade.errors import SaccadeError
+from saccade.inputs import Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble
 from saccade.notes import RecordingModule, capture, listen
 from saccade.places import Memory, Places, Progress
@@ -154,7 +155,9 @@ def recurrent_model(cross: Any, **encoder: Any) -> Model:
     }
     torch.manual_seed(0)
     return (
-        perturbed(assemble(resolve(ModelConfig, [python_layer(tree)]).config, VOCABULARY, VOCABULARY)).double().train()
+        perturbed(assemble(resolve(ModelConfig, [python_layer(tree)]).config, Tokens(VOCABULARY), VOCABULARY))
+        .double()
+        .train()
     )
 
 

@@ -93,6 +93,7 @@ class TorchTransformer(nn.Module):
 
 def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, smoothing: float, clip: float) -> None:
     """One optimizer update."""
+    assert batch.source is not None
     assert batch.inputs is not None
     source, outputs = batch.source.values, batch.outputs
     keep = torch.ones_like(source, dtype=torch.bool) if batch.source.keep is None else batch.source.keep

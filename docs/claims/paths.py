@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from saccade import capture
+from saccade.inputs import Tokens
 from saccade.models.blocks import Standard
 from saccade.models.recurrent import RecurrentDecoder
 from saccade.parts import Additive, AtStart, MultiHead, RecurrentNet, Unprojected, gru, lstm, tanh
@@ -130,7 +131,7 @@ def measure(name: str) -> list[tuple[int, int]]:
 
 def translation_paths(context: Callable[..., Context]) -> Tensor:
     """Path lengths [target source] in a GRU encoder-decoder whose decoder gets the source from `context`."""
-    source, decoder = input_vectors(WORDS), RecurrentDecoder(DIM, vocabulary=5, cross=context)
+    source, decoder = input_vectors(WORDS), RecurrentDecoder(DIM, Tokens(5), cross=context)
     states = recurrent_outputs(gru(DIM, DIM), source)
     stacked = torch.stack(states, 1)
     state = decoder.start(Memory(stacked, Places.of(stacked, keep=None), states[-1]), rows=1)

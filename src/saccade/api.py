@@ -11,21 +11,21 @@ import numpy as np
 import torch
 
 from saccade.attention_alignment import AlignmentSettings, WordPairs, align_by_attention, default_settings
-from saccade.config import suggestion
+from saccade.config import factory_of, kind_of, suggestion
 from saccade.console import track
 from saccade.data.batches import Corpus
 from saccade.data.codecs import Codecs, Scaling
 from saccade.data.frames import as_frames
 from saccade.data.links import Links
 from saccade.data.sources import NoSource, Pair, Series, Tagged
-from saccade.data.tokenizers import END, SPECIAL, START, Tokenizer, word_of
+from saccade.data.tokenizers import END, SPECIAL, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, changed_decode_config, in_order
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.engines import ENGINES, QUANTIZATIONS, EngineRequest, choose
 from saccade.metrics.translation import score
 from saccade.models.assemble import Model, is_cross_attention
 from saccade.notes import capture
-from saccade.recipe import Recipe, factory_of, kind_of, recipe_of, sources_of
+from saccade.recipe import Recipe, recipe_of, sources_of
 from saccade.runs.evaluations import evaluation_rows, evaluation_split
 from saccade.runs.folder import RunFolder, load_split
 from saccade.runs.weights import load_weights
@@ -35,7 +35,7 @@ from saccade.tasks.evaluation import Evaluation
 from saccade.tasks.labeling import Labeling
 from saccade.tasks.losses import teacher_forced_hidden
 from saccade.tasks.tagging import Tagging
-from saccade.tasks.task import Task, check_rows
+from saccade.tasks.task import Task, check_rows, generates
 from saccade.tasks.translation import Translation, teacher_forced_cost
 from saccade.training.loop import train as run_training
 from saccade.training.progress import ConsoleReporter, Reporter
@@ -156,7 +156,7 @@ class Run:
     def attention(self, text: str, target: str | None = None, *, beam: int | None = None) -> AttentionMaps:
         """The attention weights of every layer and head, with `text` as the source and `target` (default: the model's
         own translation) as the output."""
-        if not self.task.has_decoder:
+        if not generates(self.task):
             raise RunError(f"{self.folder.path}: predicts labels; attention can be shown for translation runs only")
         source_ids = self.codecs.source.encode([text])[0]
         if target is None:
@@ -164,13 +164,14 @@ class Run:
             target, target_ids = output.text, list(output.ids[:-1])  # encoding the text again could give other pieces
         else:
             target_ids = self.codecs.target.encode([target])[0]
-        batch = Corpus([source_ids], [target_ids]).batch([0])
+        batch = Corpus([source_ids], [target_ids], self.task.collate).batch([0])
         with torch.inference_mode(), capture(self.model) as captured:
             teacher_forced_hidden(self.model, batch)
             weights = {name: tensor[0].numpy().astype(np.float32) for name, tensor in captured.items()}
+        assert batch.inputs is not None
         axes = {
             "source": _axis(self.codecs.source, [*source_ids, END]),
-            "inputs": _axis(self.codecs.target, [START, *target_ids]),
+            "inputs": _axis(self.codecs.target, batch.inputs.values[0].tolist()),
             "outputs": _axis(self.codecs.target, [*target_ids, END]),
         }
         return AttentionMaps(text, target, {name: _map(name, w, axes) for name, w in weights.items()})
@@ -199,7 +200,7 @@ class Run:
         self.require(Translation)
         sources = self.codecs.source.encode([source for source, _ in pairs])
         targets = self.codecs.target.encode([target for _, target in pairs])
-        corpus = Corpus(sources, targets)
+        corpus = Corpus(sources, targets, self.task.collate)
         return [
             -teacher_forced_cost(self.model, corpus, self.recipe.decode.batch_tokens, [row])[0]
             for row in range(len(pairs))
@@ -328,7 +329,7 @@ class Run:
         if not rows:
             has_none = factory_of(self.recipe.data.test) is NoSource
             problem = "the recipe has no test data" if has_none else "its files have no usable rows"
-            files = "give --src FILE and --ref FILE, or " if self.task.has_decoder else ""
+            files = "give --src FILE and --ref FILE, or " if generates(self.task) else ""
             raise DataError(f"data.test: {problem}; {files}call Run.evaluate(pairs) in Python")
         check_rows(self.task, rows, "test")
         return list(rows)

@@ -11,7 +11,9 @@ import functools
 import inspect
 import tomllib
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -80,8 +82,56 @@ class Choice:
     options: Mapping[str, Any]
 
     def __call__(self, *args: Any, **wiring: Any) -> Any:
+        if (used := _USED.get()) is not None:
+            used.add(id(self))
         options = {parameter: self.options[key] for parameter, key in _options(self.factory).items()}
         return self.factory(*args, **wiring, **options)
+
+
+def kind_of(choice: Any) -> str:
+    """The name of the kind that a slot was given."""
+    return choice.kind
+
+
+def factory_of(choice: Any) -> Any:
+    """The class or function that a slot was given."""
+    return choice.factory
+
+
+_USED: ContextVar[set[int] | None] = ContextVar("used", default=None)
+
+
+@contextmanager
+def used_choices() -> Iterator[set[int]]:
+    """Collect the id() of each Choice that is called inside the `with` block."""
+    used: set[int] = set()
+    token = _USED.set(used)
+    try:
+        yield used
+    finally:
+        _USED.reset(token)
+
+
+def unused_choices(config: Any, used: Container[int], key: str = "") -> Iterator[str]:
+    """The dotted keys of slots of a config whose choice is not the default and was not used, outermost first."""
+    for name, field, value in _fields_of(config):
+        dotted = f"{key}.{name}" if key else name
+        slot = _slot(field)
+        if slot and id(value) not in used:
+            if field.is_required() or plain(value) != plain(slot.fill(field.default)):
+                yield dotted
+        else:
+            yield from unused_choices(value, used, dotted)
+
+
+def _fields_of(config: Any) -> Iterator[tuple[str, FieldInfo, Any]]:
+    """Name, field and value of each key of a table or of the options of a choice."""
+    if isinstance(config, Config):
+        fields = type(config).model_fields
+        yield from ((name, field, getattr(config, name)) for name, field in fields.items())
+    elif isinstance(config, Choice):
+        fields = schema(config.kind, config.factory).model_fields
+        yield from ((name, field, config.options[name]) for name, field in fields.items())
 
 
 class Slot:
@@ -229,9 +279,9 @@ class Resolved:
     origins: dict[str, str]
 
 
-def resolve(root: type[Config], layers: Sequence[Any], expand: Callable[[Any], Any] = lambda tree: tree) -> Resolved:
-    """Expand the shorthands of each layer, merge the layers (the last one wins) and validate the result."""
-    tree = functools.reduce(merge, map(expand, layers), {})
+def resolve(root: type[Config], layers: Sequence[Any]) -> Resolved:
+    """Merge the layers (the last one wins) and validate the result."""
+    tree = functools.reduce(merge, layers, {})
     try:
         config = root.model_validate(_values(tree))
     except ValidationError as error:

@@ -75,11 +75,13 @@ def attention_mask(queries: Places, keys: Places, causal: bool) -> AttentionMask
 
 @dataclass(frozen=True)
 class Memory:
-    """The output of an encoder: a hidden state for each position, and one summary vector for each sequence."""
+    """The output of an encoder: a hidden state for each position and, if anything reads it, one summary vector for each
+    sequence. `layers` are the embedded input and the output of each layer."""
 
     states: Float[Tensor, "B S D"]
     places: Places
-    summary: Float[Tensor, "B D"]
+    summary: Float[Tensor, "B D"] | None = None
+    layers: tuple[Float[Tensor, "B S D"], ...] = ()
 
 
 # What decoding carries from step to step: tensors and `PerSentence` in nested dicts, tuples and dataclasses. Each part

@@ -1,27 +1,35 @@
 """The recipe: the config of a whole experiment. A run stores it, and its model is rebuilt from it."""
 
+import functools
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 
 from saccade.config import (
     Config,
     Count,
+    Given,
     Natural,
     NotNegative,
     Resolved,
     Slot,
     build,
     extended_names,
+    factory_of,
     file_layers,
     flag_layer,
+    kind_of,
+    merge,
     python_layer,
     resolve,
+    unused_choices,
+    used_choices,
 )
 from saccade.data.sources import SOURCES, NoSource, rows
 from saccade.data.sources.generated import SPLITS
@@ -30,11 +38,12 @@ from saccade.data.tokenizers import SentencePieceKind, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
 from saccade.decode.search import Greedy, SearchSlot
 from saccade.errors import BuildError, ConfigError, DataError
-from saccade.models.assemble import Model, ModelConfig, assemble, expand_block
+from saccade.inputs import Frames, Tokens
+from saccade.models.assemble import Model, ModelConfig, assemble, expand_block, sides_with_blocks
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
 from saccade.tasks import TASKS
-from saccade.tasks.task import Metric, Task
+from saccade.tasks.task import Metric, Task, generates
 from saccade.tasks.translation import Translation
 
 SourceSlot = Annotated[Callable[..., Source], Slot(SOURCES)]
@@ -94,7 +103,7 @@ class Recipe(Config):
     @cached_property
     def built_task(self) -> Task:
         """The task with the options of the recipe."""
-        return build(self.task, "task")
+        return build(self.task, "task", has_encoder=kind_of(self.model.encoder) != "none")
 
     @property
     def best_metric(self) -> Metric:
@@ -109,8 +118,24 @@ class Recipe(Config):
         return metric
 
 
-def _expand(tree: Any) -> Any:
-    return tree | {"model": expand_block(tree["model"])} if "model" in tree else tree
+def expand_shorthands(layers: Sequence[Any]) -> list[Any]:
+    """The layers with `model.block` copied to the sides that have blocks. If the task predicts labels and nothing is
+    said about the decoder, the first layer says that there is none."""
+    merged = functools.reduce(merge, layers, {})
+    if _lacks_decoder(merged):
+        no_decoder = python_layer({"model": {"decoder": "none"}}, "the task, which predicts labels")
+        layers, merged = [no_decoder, *layers], merge(no_decoder, merged)
+    sides = sides_with_blocks(merged.get("model"))
+    return [layer | {"model": expand_block(layer["model"], sides)} if "model" in layer else layer for layer in layers]
+
+
+def _lacks_decoder(tree: Any) -> bool:
+    """Whether the task predicts labels and nothing is said about the decoder."""
+    task, model = tree.get("task"), tree.get("model", {})
+    kind = task.get("kind") if isinstance(task, dict) else task
+    factory = TASKS.get(kind.value) if isinstance(kind, Given) and isinstance(kind.value, str) else None
+    predicts_labels = factory is not None and factory.reads != "decoder"
+    return predicts_labels and isinstance(model, dict) and "decoder" not in model
 
 
 def read_recipe(name: str, flags: Sequence[str] = ()) -> Resolved:
@@ -121,7 +146,7 @@ def read_recipe(name: str, flags: Sequence[str] = ()) -> Resolved:
 
 def resolve_recipe(layers: Sequence[Any]) -> Resolved:
     """Merge the layers of files and flags into a recipe, and check it. Later layers override earlier ones."""
-    resolved = resolve(Recipe, layers, _expand)
+    resolved = resolve(Recipe, expand_shorthands(layers))
     check_buildable(resolved.config)
     return resolved
 
@@ -131,16 +156,6 @@ def recipe_of(tree: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     base = [layer for name in extended_names(tree.get("extends", [])) for layer in file_layers(name)]
     own = {key: value for key, value in tree.items() if key != "extends"}
     return resolve_recipe([*base, python_layer(own), python_layer(changes or {})]).config
-
-
-def kind_of(choice: Any) -> str:
-    """The name of the kind that a slot was given."""
-    return choice.kind
-
-
-def factory_of(choice: Any) -> Any:
-    """The class or function that a slot was given."""
-    return choice.factory
 
 
 def check_buildable(recipe: Recipe) -> None:
@@ -156,23 +171,26 @@ def check_buildable(recipe: Recipe) -> None:
     except BuildError as error:
         raise ConfigError(str(error)) from None
     _check_task(recipe, task)
-    longest, extra = recipe.data.longest, task.collate.extra_tokens
-    if recipe.train.batch_tokens < longest + extra:
+    longest = recipe.data.longest
+    positions = int(task.collate.lengths(np.array([longest]), np.array([longest]))[0])
+    if recipe.train.batch_tokens < positions:
         raise ConfigError(
-            f"train.batch_tokens: {recipe.train.batch_tokens} is less than the longest sentence, data.longest = "
-            f"{longest} tokens{' and the end symbol' if extra else ''}; raise train.batch_tokens or lower data.longest"
+            f"train.batch_tokens: {recipe.train.batch_tokens} is less than the longest row, which takes {positions} "
+            f"positions with data.longest = {longest}; raise train.batch_tokens or lower data.longest"
         )
     frames = row_types(factory_of(recipe.data.train)) == {Series}
-    with torch.device("meta"):
+    with torch.device("meta"), used_choices() as used:
         # The sizes of the vocabularies are known only after the tokenizers are learned, and do not matter here.
-        model = assemble(recipe.model, 8, 8, frames=frames, has_decoder=task.has_decoder)
+        model = assemble(recipe.model, Frames(8) if frames else Tokens(8), 8, task.reads)
+    for key in unused_choices(recipe.model, used, "model"):
+        raise ConfigError(f"{key}: has no effect, because nothing in this model uses it; leave it out")
     if isinstance(task, Translation):
         _check_guide(task, model)
     for name, side in (("encoder", model.encoder), ("decoder", model.decoder)):
-        if side is not None and side.longest is not None and side.longest < longest + extra:
+        if side is not None and side.longest is not None and side.longest < positions:
             raise ConfigError(
-                f"model.{name}.position.longest: {side.longest} positions cannot hold data.longest = {longest} tokens"
-                f"{' and the start or end symbol' if extra else ''}; raise it or lower data.longest"
+                f"model.{name}.position.longest: {side.longest} positions cannot hold the longest row, which takes "
+                f"{positions} with data.longest = {longest}; raise it or lower data.longest"
             )
 
 
@@ -185,7 +203,12 @@ def _check_guide(task: Translation, model: Model) -> None:
 
 def _check_task(recipe: Recipe, task: Task) -> None:
     """Check the settings that depend on the task."""
-    if task.has_decoder and recipe.model.shared_embeddings and not recipe.data.joint:
+    if generates(task) and kind_of(recipe.model.encoder) == "none" and not recipe.data.joint:
+        raise ConfigError(
+            "data.joint: a model without an encoder reads both languages with one tokenizer, but data.joint is false; "
+            "set it to true"
+        )
+    if generates(task) and recipe.model.shared_embeddings and not recipe.data.joint:
         raise ConfigError(
             "model.shared_embeddings: needs one vocabulary for both languages, but data.joint is false; set "
             "data.joint=true or model.shared_embeddings=false"

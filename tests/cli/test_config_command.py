@@ -144,6 +144,18 @@ INCONSISTENT_SETTINGS = {
         "model.encoder.block.self: heads = 3 does not",
     ),
     "shared embeddings of two vocabularies": ("data.joint=false", "model.shared_embeddings: needs one vocabulary"),
+    "cross-attention in an encoder": (
+        "model.encoder.block.cross.heads=1",
+        "model.encoder.block.cross: has no effect, because nothing in this model uses it; leave it out",
+    ),
+    "cross-attention without an encoder": (
+        'model.encoder="none"',
+        "model.decoder.block.cross: has no effect, because nothing in this model uses it; leave it out",
+    ),
+    "no decoder to generate with": (
+        'model.decoder="none"',
+        "model.decoder: the task generates text and needs a decoder",
+    ),
     "more outputs than beams": (
         'decode.search={kind="beam", size=2, best=4}',
         "decode.search.best: a beam of size = 2 has at most 2 outputs, got best = 4; raise size or lower best",
@@ -158,7 +170,7 @@ INCONSISTENT_SETTINGS = {
     ),
     "batches smaller than a sentence": (
         "train.batch_tokens=20",
-        "train.batch_tokens: 20 is less than the longest sentence, data.longest = 20",
+        "train.batch_tokens: 20 is less than the longest row, which takes 21 positions with data.longest = 20",
     ),
     "no rows": ("data.train.rows=0", "data.train.rows: must be at least 1"),
     "an unknown split": ("data.dev.split=dve", "data.dev.split: unknown split 'dve'"),

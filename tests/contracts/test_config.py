@@ -18,6 +18,7 @@ from saccade.data.sources import SOURCES
 from saccade.data.tokenizers import TOKENIZERS
 from saccade.decode.search import SEARCHES
 from saccade.errors import ConfigError
+from saccade.inputs import Frames, Tokens
 from saccade.models.assemble import DECODERS, ENCODERS, ModelConfig, assemble
 from saccade.models.blocks import BLOCKS, NO_DROPOUT
 from saccade.models.stacks import STACKS
@@ -54,9 +55,9 @@ STACKED = {"dim": WIDTH, "causal": True, "cross_attention": True, "dropouts": NO
 # Config key of a slot → its table and the wiring that the code which builds the slot (its caller) passes. A key with
 # two tables occurs twice, the second time with a remark in parentheses.
 SLOTS: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
-    "encoder": (ENCODERS, {"vocabulary": 13, "frame_width": 0, "dim": WIDTH, "dropouts": NO_DROPOUT}),
-    "decoder": (DECODERS, STACKED | {"vocabulary": 13}),
-    "embedding": (EMBEDDINGS, {"vocabulary": 13, "frame_width": 3, "dim": WIDTH}),
+    "encoder": (ENCODERS, {"input": Tokens(13), "summary": True, "dim": WIDTH, "dropouts": NO_DROPOUT}),
+    "decoder": (DECODERS, STACKED | {"input": Tokens(13)}),
+    "embedding": (EMBEDDINGS, {"input": Tokens(13), "dim": WIDTH}),
     "position": (POSITIONS, {"dim": WIDTH, "causal": True}),
     "stack": (STACKS, {"dim": WIDTH, "depth": 2}),
     "block": (BLOCKS, STACKED | {"position": NO_POSITION}),
@@ -71,12 +72,12 @@ SLOTS: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "feed_forward": (FEED_FORWARDS, {"dim": WIDTH, "dropout": 0.1}),
     "connection": (CONNECTIONS, {"dim": WIDTH, "norm": LayerNorm, "dropout": 0.1}),
     "norm": (NORMS, {"dim": WIDTH}),
-    "head": (HEADS, {"vocabulary": 13, "dim": WIDTH, "tied_weight": TokenEmbedding(13, WIDTH).tied_weight}),
+    "head": (HEADS, {"vocabulary": 13, "dim": WIDTH, "tied_weight": TokenEmbedding(Tokens(13), WIDTH).tied_weight}),
     "data.train": (SOURCES, {"folder": DATA, "config_key": "data.train"}),
     "data.dev": (SOURCES, {"folder": DATA, "config_key": "data.dev"}),
     "data.test": (SOURCES, {"folder": DATA, "config_key": "data.test"}),
     "data.tokenizer": (TOKENIZERS, {}),
-    "task": (TASKS, {}),
+    "task": (TASKS, {"has_encoder": True}),
     "guide": (GUIDES, {}),
     "train.optimizer": (OPTIMIZERS, {"model": torch.nn.Linear(3, 3)}),
     "train.schedule": (SCHEDULES, {"updates": 100}),
@@ -84,11 +85,10 @@ SLOTS: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "train.validation.search": (SEARCHES, {}),
 }
 # Wiring that a kind may have although its caller does not pass it, because it has a default: a class that also serves
-# as decoder has `causal` and `cross_attention`, one that also serves as encoder has `frame_width`.
-NOT_PASSED = {"encoder": {"causal", "cross_attention"}, "decoder": {"frame_width"}}
-# Wiring that has a default but must be given all the same: an encoder or decoder needs `vocabulary` or `frame_width`, a
-# tied head needs `tied_weight`.
-ONE_OF = {"encoder": {"vocabulary"}, "decoder": {"vocabulary"}, "head": {"tied_weight"}}
+# as decoder has `causal` and `cross_attention`, one that also serves as encoder has `summary`.
+NOT_PASSED = {"encoder": {"causal", "cross_attention"}, "decoder": {"summary"}}
+# Wiring that has a default but must be given all the same: a tied head needs `tied_weight`.
+ONE_OF = {"head": {"tied_weight"}}
 
 KINDS = [(key, kind) for key, (table, _) in SLOTS.items() for kind in table]
 every_kind = pytest.mark.parametrize(("key", "kind"), KINDS, ids=[f"{key}={kind}" for key, kind in KINDS])
@@ -102,6 +102,7 @@ def required_options(table: Mapping[str, Callable[..., Any]], kind: str) -> dict
 @every_kind
 def test_kind_builds_with_defaults_from_recipe_and_in_code(key: str, kind: str) -> None:
     table, wiring = SLOTS[key]
+    wiring = wiring | ({"input": Frames(3)} if kind == "series" and key == "embedding" else {})
     part = table[kind]
     required = [
         p.name
@@ -120,7 +121,7 @@ def test_caller_passes_all_wiring_of_kind(key: str, kind: str) -> None:
 
 
 def test_listed_wiring_is_what_callers_pass(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Two short trainings and a model for series build something for each slot; `build` records what it is passed."""
+    """Two short trainings build something for each slot; `build` records what it is passed."""
     passed: dict[str, set[str]] = {}
 
     def recording_build(factory: Callable[..., Any], key: str, /, **wiring: Any) -> Any:
@@ -132,8 +133,6 @@ def test_listed_wiring_is_what_callers_pass(monkeypatch: pytest.MonkeyPatch, tmp
             monkeypatch.setattr(module, "build", recording_build)
     for kind in ("stacked", "recurrent"):
         api.train(small_recipe(kind), tmp_path / kind, report=Silent())
-    series = {"dim": WIDTH, "head": "linear", "encoder": {"kind": "recurrent", "embedding": "series"}}
-    assemble(resolve(ModelConfig, [python_layer(series)]).config, 3, 5, frames=True, has_decoder=False)
     listed: dict[str, set[str]] = {}
     for key, (_, wiring) in SLOTS.items():
         listed.setdefault(key.partition(" ")[0], set()).update(wiring)
@@ -198,7 +197,7 @@ INVALID_MODELS: dict[str, tuple[dict[str, Any], str]] = {
 def test_error_of_model_that_cannot_be_built_names_config_key(tree: dict[str, Any], key: str) -> None:
     config = resolve(ModelConfig, [python_layer({"dim": WIDTH} | tree)]).config
     with pytest.raises(ConfigError) as raised:
-        assemble(config, 13, 13)
+        assemble(config, Tokens(13), 13)
     assert str(raised.value).startswith(f"{key}: ")
 
 

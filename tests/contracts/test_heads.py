@@ -13,6 +13,7 @@ from contracts.choices import every
 from contracts.variants import D, V, filled
 from saccade.config import build
 from saccade.errors import BuildError
+from saccade.inputs import Tokens
 from saccade.parts import HEADS, Dropout, TokenEmbedding
 
 CHUNK = 8
@@ -29,7 +30,7 @@ class HeadAndEmbedding(nn.Module):
     def __init__(self, tree: Any, vocabulary: int) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.embedding = TokenEmbedding(vocabulary, D)
+        self.embedding = TokenEmbedding(Tokens(vocabulary), D)
         wiring = {"vocabulary": vocabulary, "dim": D, "tied_weight": self.embedding.tied_weight}
         self.head = build(filled(HEADS, tree), "head", **wiring)
 

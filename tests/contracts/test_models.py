@@ -1,7 +1,9 @@
 """Every model that the tables can build satisfies every contract of a model."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,9 +37,10 @@ from contracts.checks.models import (
     check_shapes,
     check_training_after_inference,
 )
-from contracts.variants import DEFAULT, INVALID, NO_DROPOUT, VARIANTS, D, Variant, named
-from saccade.errors import ConfigError, SaccadeError
-from saccade.models.assemble import Model
+from contracts.variants import DEFAULT, INVALID, NO_DROPOUT, VARIANTS, Variant, named
+from saccade.errors import ConfigError
+from saccade.inputs import Tokens
+from saccade.models.assemble import Model, Reads, assemble
 from saccade.models.blocks import DropoutRates
 
 Check = Callable[[Model], None]
@@ -71,6 +74,9 @@ QUICK = {
     "no-attention-every-step",
     "recurrent-lstm-after-fed",
     "mixture-0",
+    "decoder-only",
+    "decoder-only-rotary",
+    "decoder-only-recurrent",
 }
 every_variant = pytest.mark.parametrize(
     "variant",
@@ -150,10 +156,32 @@ def test_error_of_invalid_model_names_config_key(variant: Variant) -> None:
     assert str(raised.value).startswith(f"{key}: ")
 
 
-def test_recurrent_decoder_without_source_raises_only_if_it_attends() -> None:
-    without_attention, with_attention = (named(label).fresh() for label in ("no-attention-at-start", "coverage"))
-    tokens = torch.tensor([[5, 6, 7]])
-    hidden, _ = without_attention.decoder.step(tokens, without_attention.decoder.start(None, 1))
-    assert hidden.shape == (1, 3, D)
-    with pytest.raises(SaccadeError, match=r"model\.decoder\.cross"):
-        with_attention.decoder.start(None, 1)
+@pytest.mark.parametrize("cross", ["unprojected", "every_step"])
+def test_recurrent_decoder_that_reads_a_source_needs_an_encoder(cross: str) -> None:
+    variant = named("decoder-only-recurrent")
+    with pytest.raises(ConfigError, match=r"^model\.decoder\.cross: reads the encoder, but there is none"):
+        variant.changed(decoder=variant.tree["decoder"] | {"cross": cross}).fresh()
+
+
+def test_layers_of_memory_begin_with_the_input_and_end_before_the_final_norm() -> None:
+    model = perturbed(DEFAULT.fresh()).eval()
+    ids = torch.tensor([[5, 6, 7]])
+    memory = model.encode(ids, None)
+    x, places = model.encoder.embedding(ids, None)
+    assert torch.equal(memory.layers[0], model.encoder.position.embed(x, places))
+    assert torch.equal(model.encoder.final_norm(memory.layers[-1]), memory.states)
+    first, _ = model.encoder.layers[0](memory.layers[0], places, model.encoder.layers[0].start(None, 1))
+    assert torch.equal(memory.layers[1], first)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reads", "error"),
+    [
+        ({"decoder": "none"}, "decoder", "model.decoder: the task generates text and needs a decoder"),
+        ({"encoder": "none", "decoder": "none"}, "encoder", "model.encoder: the task predicts labels from an encoder"),
+        ({}, "summary", "model.decoder: has no effect, because the task predicts labels"),
+    ],
+)
+def test_task_decides_which_sides_a_model_has(changes: dict[str, Any], reads: Reads, error: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(error)}"):
+        assemble(DEFAULT.changed(head="linear", **changes).config, Tokens(13), 13, reads)

@@ -19,6 +19,7 @@ from contracts.checks.scores import check_score
 from contracts.choices import build_choice, every
 from contracts.variants import B, D, T, V, small
 from saccade.errors import BuildError
+from saccade.inputs import Frames, Tokens
 from saccade.parts import (
     CELLS,
     CONNECTIONS,
@@ -115,22 +116,21 @@ FRAME_WIDTH = 3
 @every(EMBEDDINGS)
 def test_embedding_gives_vectors_places_and_tied_weight(tree: Any) -> None:
     series = tree["kind"] == "series"
-    vocabulary, frame_width = (0, FRAME_WIDTH) if series else (V, 0)
-    embedding = build_choice(EMBEDDINGS, tree, dim=D, vocabulary=vocabulary, frame_width=frame_width)
+    embedding = build_choice(EMBEDDINGS, tree, dim=D, input=Frames(FRAME_WIDTH) if series else Tokens(V))
     generator = torch.Generator().manual_seed(0)
     ids, frames = torch.randint(V, (B, T), generator=generator), torch.randn(B, T, FRAME_WIDTH, generator=generator)
-    check_embedding(embedding, frames if series else ids, vocabulary)
+    check_embedding(embedding, frames if series else ids, 0 if series else V)
 
 
 def test_series_embedding_reads_neighbors_without_padding() -> None:
     frames = torch.randn(B, T, FRAME_WIDTH, generator=torch.Generator().manual_seed(0))
-    embedding = build_choice(EMBEDDINGS, {"kind": "series", "width": 3}, frame_width=FRAME_WIDTH, dim=D)
+    embedding = build_choice(EMBEDDINGS, {"kind": "series", "width": 3}, input=Frames(FRAME_WIDTH), dim=D)
     check_embedding(embedding, frames, 0)
 
 
 def test_series_embedding_is_weighted_sum_of_neighbors() -> None:
     """Width 3 with the weights 1, 10 and 100 for the previous, the current and the next frame."""
-    series = SeriesEmbedding(frame_width=1, dim=1, width=3)
+    series = SeriesEmbedding(Frames(1), dim=1, width=3)
     with torch.no_grad():
         series.projection.weight.copy_(torch.tensor([[1.0, 10.0, 100.0]]))
         series.projection.bias.fill_(5.0)
@@ -141,9 +141,9 @@ def test_series_embedding_is_weighted_sum_of_neighbors() -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: SeriesEmbedding(frame_width=3, dim=D, width=2), "odd"),
-        (lambda: SeriesEmbedding(frame_width=0, dim=D), "tokens"),
-        (lambda: TokenEmbedding(0, D), "series"),
+        (lambda: SeriesEmbedding(Frames(3), dim=D, width=2), "odd"),
+        (lambda: SeriesEmbedding(Tokens(V), dim=D), "tokens"),
+        (lambda: TokenEmbedding(Frames(3), D), "series"),
     ],
     ids=["even width", "series of tokens", "tokens of frames"],
 )

@@ -10,8 +10,11 @@ from contracts.choices import build_choice, every
 from contracts.variants import Variant, named
 from saccade.decode.search import SEARCHES
 
-LABELS = ["default", "recurrent-lstm-after-fed", "coverage", "hard-additive", "no-attention-every-step"]
-QUICK = {"default", "recurrent-lstm-after-fed"}
+LABELS = [
+    *("default", "recurrent-lstm-after-fed", "coverage", "hard-additive", "no-attention-every-step"),
+    *("decoder-only-t5", "decoder-only-fed"),
+]
+QUICK = {"default", "recurrent-lstm-after-fed", "decoder-only-t5"}
 
 
 @every(SEARCHES)

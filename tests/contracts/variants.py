@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 
 from saccade.config import Slot, python_layer, resolve, schema
 from saccade.errors import ConfigError
+from saccade.inputs import Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble
 
 # Batch, target length, source length, width, vocabulary: all different, so that swapped axes are noticed; D is even
@@ -75,7 +76,8 @@ def mixture(fields: Fields, generator: random.Random) -> dict[str, Any]:
     tree = small_fields(fields)
     for name, field in fields.items():
         if slot := slot_of(field):
-            kind = generator.choice([kind for kind in slot.table if kind not in NOT_FOR_TEXT])
+            excluded = {*NOT_FOR_TEXT, *({"none"} if name in ("encoder", "decoder") else ())}
+            kind = generator.choice([kind for kind in slot.table if kind not in excluded])
             tree[name] = {"kind": kind, **mixture(options(slot.table, kind), generator)}
         elif choices := values(field):
             tree[name] = generator.choice(choices)
@@ -100,7 +102,7 @@ class Variant:
 
     def fresh(self, seed: int = 0) -> Model:
         torch.manual_seed(seed)
-        model = assemble(self.config, self.source_vocabulary, self.target_vocabulary)
+        model = assemble(self.config, Tokens(self.source_vocabulary), self.target_vocabulary)
         model.vocabulary_sizes = self.source_vocabulary, self.target_vocabulary  # type: ignore[assignment]  # for random ids
         return model
 
@@ -113,6 +115,8 @@ NO_DROPOUT = {"attention": 0.0, "residual": 0.0, "feed_forward": 0.0, "embedding
 
 def _variant(label: str, tree: dict[str, Any]) -> Variant:
     tree = tree | {"dim": D, "dropout": NO_DROPOUT}
+    if tree["encoder"] == "none":
+        return Variant(label, tree, V, V)
     if tree.get("shared_embeddings", True):
         embedding = tree["encoder"]["embedding"]  # the table is shared, so both sides need the same options
         return Variant(label, tree | {"decoder": tree["decoder"] | {"embedding": embedding}}, V, V)
@@ -138,14 +142,37 @@ COMBINATIONS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+# Decoders without an encoder: (label, options), made from the base variant and from the recurrent sides.
+DECODER_ONLY: list[tuple[str, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]]] = [
+    ("decoder-only", lambda base, recurrent: base["decoder"]),
+    ("decoder-only-rotary", lambda base, recurrent: base["decoder"] | {"position": "rotary"}),
+    ("decoder-only-t5", lambda base, recurrent: base["decoder"] | {"position": "t5"}),
+    ("decoder-only-recurrent", lambda base, recurrent: recurrent["decoder"] | {"cross": "at_start"}),
+    (
+        "decoder-only-fed",
+        lambda base, recurrent: recurrent["decoder"] | {"cross": "at_start", "cell": "lstm", "input_feeding": True},
+    ),
+]
+
+
 def _variants() -> Iterator[Variant]:
     fields = ModelConfig.model_fields
     base = small_fields(fields)
     recurrent = {side: small(fields_slot.table, "recurrent") for side, fields_slot in _sides(fields)}
     yield _variant("default", base)
     for label, tree in changes(fields, base):
-        # these are not built or have no effect: a shared embedding is the encoder's, and a decoder has no pool
-        unused = label.startswith(("encoder.block.cross", "decoder.embedding", "decoder.pool", "decoder=recurrent.emb"))
+        # these are not built or have no effect: a shared embedding is the encoder's, and a decoder has no pool; models
+        # with only one side are below
+        unused = label.startswith(
+            (
+                "encoder.block.cross",
+                "decoder.embedding",
+                "decoder.pool",
+                "decoder=recurrent.emb",
+                "encoder=none",
+                "decoder=none",
+            )
+        )
         if not unused:
             # only a recurrent decoder uses the encoder's summary vector, which the pool computes
             decoder = {"decoder": recurrent["decoder"]} if ".pool" in label else {}
@@ -153,6 +180,10 @@ def _variants() -> Iterator[Variant]:
     for label, encoder, decoder in COMBINATIONS:
         sides = {"encoder": recurrent["encoder"] | encoder, "decoder": recurrent["decoder"] | decoder}
         yield _variant(label, base | sides)
+    for label, decoder in DECODER_ONLY:
+        yield _variant(
+            label, base | {"encoder": "none", "shared_embeddings": False, "decoder": decoder(base, recurrent)}
+        )
     mixtures = (_variant(f"mixture-{n}", mixture(fields, random.Random(n))) for n in itertools.count())
     yield from itertools.islice(filter(_can_be_built, mixtures), MIXTURES)  # most mixtures are invalid
 

@@ -23,6 +23,7 @@ from saccade.decode.single import SingleDecoder, can_decode_single
 from saccade.decode.torch_engine import FusedModel, UnfusedDecoder, torch_engine
 from saccade.decode.workers import limit_threads
 from saccade.errors import SaccadeError
+from saccade.inputs import Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble, expand_block
 from saccade.notes import capture
 from saccade.optim.optimizers import adamw
@@ -38,7 +39,7 @@ def model_of(changes: dict[str, Any]) -> Model:
     tree = {"dim": D, "block": block, "encoder": {"depth": 1}, "decoder": {"depth": 3}} | changes
     config = resolve(ModelConfig, [python_layer(tree)], expand_block).config
     torch.manual_seed(0)
-    return perturbed(assemble(config, V, V), by=0.2).eval()
+    return perturbed(assemble(config, Tokens(V), V), by=0.2).eval()
 
 
 FUSED_MODELS: dict[str, dict[str, Any]] = {

@@ -9,8 +9,7 @@ from contracts.checks.common import perturbed
 from saccade.api import Run
 from saccade.config import build, python_layer, resolve
 from saccade.data.codecs import Codecs
-from saccade.models.assemble import expand_block
-from saccade.recipe import Recipe
+from saccade.recipe import Recipe, expand_shorthands
 from saccade.runs.folder import RunFolder
 from saccade.runs.weights import write_checkpoint
 
@@ -50,7 +49,7 @@ def recipe(model: dict[str, Any] | None = None, **rest: Any) -> Recipe:
         "decode": {"search": "greedy"},
     }
     layer = python_layer(merged(tree, rest))
-    return resolve(Recipe, [layer], lambda tree: tree | {"model": expand_block(tree["model"])}).config
+    return resolve(Recipe, expand_shorthands([layer])).config
 
 
 def with_varied_outputs(model: Any) -> Any:

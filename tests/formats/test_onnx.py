@@ -37,7 +37,7 @@ from saccade.runs.folder import RunFolder
 from saccade.runs.weights import write_checkpoint
 
 HEADS = {"kind": "multi_head", "heads": 2}
-BLOCK = {"self": HEADS, "cross": HEADS, "feed_forward": {"inner": 11}}
+BLOCK = {"self": HEADS, "feed_forward": {"inner": 11}}
 STACKED = {"depth": 1, "block": BLOCK}
 LEARNED = {"position": {"kind": "learned", "longest": 40}}
 
@@ -46,23 +46,27 @@ def stacked(**block: Any) -> dict[str, Any]:
     return STACKED | {"block": BLOCK | block}
 
 
+def stacked_decoder(**block: Any) -> dict[str, Any]:
+    return stacked(**{"cross": HEADS} | block)
+
+
 def recurrent(**options: Any) -> dict[str, Any]:
     return {"kind": "recurrent"} | options
 
 
 # Together they contain every kind of every part: see test_cases_contain_every_kind.
 CASES: dict[str, dict[str, Any]] = {
-    "pre-norm": {"encoder": STACKED, "decoder": STACKED | {"depth": 2}},
+    "pre-norm": {"encoder": STACKED, "decoder": stacked_decoder() | {"depth": 2}},
     "post-norm-learned-untied-hard-sparsemax": {
         "encoder": stacked(connection="post", self=HEADS | {"normalizer": "sparsemax"}) | LEARNED,
-        "decoder": stacked(
+        "decoder": stacked_decoder(
             connection="post", self={"kind": "unprojected", "score": "additive"}, cross=HEADS | {"normalizer": "hard"}
         )
         | LEARNED,
         "head": "linear",
         "shared_embeddings": False,
     },
-    "relative": {"encoder": stacked() | {"position": "t5"}, "decoder": stacked() | {"position": "rotary"}},
+    "relative": {"encoder": stacked() | {"position": "t5"}, "decoder": stacked_decoder() | {"position": "rotary"}},
     "gru-additive-before": {
         "encoder": recurrent(cell="gru"),
         "decoder": recurrent(cell="gru", cross={"kind": "unprojected", "score": "additive"}),
@@ -98,7 +102,7 @@ def random_run(tree: dict[str, Any], path: Path, seed: int = 1) -> Run:
     source = WordKind().learn(["a b c d e f g h i"])
     target = source if shared else WordKind().learn(["a b c d e f g h i j k l m"])
     torch.manual_seed(seed)
-    model = perturbed(assemble(recipe.model, source.size, target.size))
+    model = perturbed(assemble(recipe.model, source.input, target.size))
     RunFolder(path).store(recipe, {}, Codecs(source, target))
     write_checkpoint(path / "checkpoints" / "step-0000001", model, {}, None)
     return load(path)

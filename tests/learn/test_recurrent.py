@@ -11,7 +11,7 @@ from learn.small import accuracy, new_seed, recipe
 # so long that a summary vector of width 64 is not enough: without attention less than 80 % of the outputs are correct
 LONGEST = 8
 HEADS = {"heads": 4}
-BLOCK = {"self": HEADS, "cross": HEADS, "feed_forward": {"inner": 128}}
+BLOCK = {"self": HEADS, "feed_forward": {"inner": 128}}
 GRU: dict[str, Any] = {"kind": "recurrent", "cell": "gru"}
 LSTM: dict[str, Any] = {"kind": "recurrent", "cell": "lstm"}
 ADDITIVE = {"kind": "unprojected", "score": "additive"}
@@ -37,7 +37,11 @@ MODELS: dict[str, tuple[str, int, dict[str, Any]]] = {  # task, updates, encoder
         300,
         {"encoder": {"depth": 2, "block": BLOCK}, "decoder": GRU | {"cross": ADDITIVE}},
     ),
-    "gru to transformer": ("reverse", 700, {"encoder": GRU, "decoder": {"depth": 1, "block": BLOCK}}),
+    "gru to transformer": (
+        "reverse",
+        700,
+        {"encoder": GRU, "decoder": {"depth": 1, "block": BLOCK | {"cross": HEADS}}},
+    ),
 }
 
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from contracts.checks.common import padding_mask, perturbed
 from saccade.config import python_layer, resolve
+from saccade.inputs import Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble
 
 B, T, S, H, INNER, V = 3, 7, 5, 2, 13, 17
@@ -34,7 +35,7 @@ def our_model(dim: int, activation: str) -> Model:
     }
     config = resolve(ModelConfig, [python_layer({"dim": dim, **sides})]).config
     torch.manual_seed(0)
-    return perturbed(assemble(config, V, V), by=0.1).eval()
+    return perturbed(assemble(config, Tokens(V), V), by=0.1).eval()
 
 
 def copy(ours: nn.Module, theirs: nn.Module) -> None:

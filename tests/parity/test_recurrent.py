@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from contracts.checks.common import padding_mask, perturbed
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Batch, Corpus
+from saccade.inputs import Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble
 from saccade.models.recurrent import RecurrentEncoder
 from saccade.notes import capture
@@ -54,7 +55,7 @@ def test_each_row_of_a_padded_batch_equals_torchs_net_on_the_unpadded_row(
     cell: str, bidirectional: bool, depth: int, dtype: torch.dtype
 ) -> None:
     torch.manual_seed(0)
-    encoder = RecurrentEncoder(D, vocabulary=V, cell=CELLS[cell], depth=depth, bidirectional=bidirectional)
+    encoder = RecurrentEncoder(D, Tokens(V), summary=True, cell=CELLS[cell], depth=depth, bidirectional=bidirectional)
     encoder = perturbed(encoder).to(dtype)
     net = torch_net(encoder, cell, depth, bidirectional).to(dtype)
     ids = torch.randint(V, (B, S))
@@ -275,7 +276,7 @@ def build_model(paper: str, cell: str, depth: int) -> Model:
         "dropout": NO_DROPOUT,
     }
     torch.manual_seed(0)
-    return perturbed(assemble(resolve(ModelConfig, [python_layer(tree)]).config, V, V)).double().train()
+    return perturbed(assemble(resolve(ModelConfig, [python_layer(tree)]).config, Tokens(V), V)).double().train()
 
 
 def batch_of_three() -> Batch:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from contracts.checks.common import padding_mask, perturbed
 from saccade.config import python_layer, resolve
+from saccade.inputs import Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble
 from saccade.notes import capture
 from saccade.parts import MultiHead
@@ -74,7 +75,7 @@ def our_model(connection: str, activation: str) -> Model:
     side = {"depth": LAYERS, "block": block}
     config = resolve(ModelConfig, [python_layer({"dim": D, "encoder": side, "decoder": side})]).config
     torch.manual_seed(0)
-    return perturbed(assemble(config, V, V), by=0.1).eval()
+    return perturbed(assemble(config, Tokens(V), V), by=0.1).eval()
 
 
 def their_model(ours: Model, pre: bool, activation: str) -> nn.Transformer:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from contracts.checks.common import padding_mask, perturbed, tensors
 from saccade.config import python_layer, resolve
+from saccade.inputs import Tokens
 from saccade.models.assemble import ModelConfig, assemble
 from saccade.parts import CELLS, RecurrentNet
 from saccade.parts.cells import gru, lstm
@@ -174,7 +175,7 @@ def test_gradients_of_two_decoder_steps_equal_finite_differences(kind: str) -> N
     tree = {"dim": 2, "decoder": {"kind": "recurrent"} | DECODERS[kind], "encoder": "recurrent", "head": "linear"}
     torch.manual_seed(0)
     decoder: nn.Module = perturbed(
-        assemble(resolve(ModelConfig, [python_layer(tree)]).config, 5, 5).double().eval()
+        assemble(resolve(ModelConfig, [python_layer(tree)]).config, Tokens(5), 5).double().eval()
     ).decoder
     states = torch.randn(2, 3, 2, dtype=torch.float64, requires_grad=True)
     summary = torch.randn(2, 2, dtype=torch.float64, requires_grad=True)

@@ -14,6 +14,7 @@ from torch import Tensor
 from contracts.checks.common import perturbed
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Batch, Corpus
+from saccade.inputs import Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble
 from saccade.parts import Hard
 from saccade.runs.weights import load_weights, write_checkpoint
@@ -91,7 +92,7 @@ def two_rows(name: str) -> Batch:
 def tiny(name: str) -> Model:
     config = resolve(ModelConfig, [python_layer(MODELS[name] | {"dim": DIM, "dropout": NO_DROPOUT})]).config
     torch.manual_seed(3)
-    return perturbed(assemble(config, WORDS, WORDS), by=0.5).double().train()
+    return perturbed(assemble(config, Tokens(WORDS), WORDS), by=0.5).double().train()
 
 
 NO_DROPOUT = {"residual": 0.0, "embedding": 0.0}

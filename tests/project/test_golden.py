@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from saccade.inputs import Tokens
 from saccade.models.assemble import assemble
 from saccade.recipe import recipe_of
 from saccade.runs.weights import named_tensors
@@ -68,7 +69,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def listing(variant: dict[str, Any]) -> str:
-    model = assemble(recipe_of({**variant, "data": {"train": TEXT, "dev": TEXT}}).model, 100, 100)
+    model = assemble(recipe_of({**variant, "data": {"train": TEXT, "dev": TEXT}}).model, Tokens(100), 100)
     tensors, aliases = named_tensors(model)
     lines = [f"{name} {list(tensor.shape)}" for name, tensor in tensors.items()]
     return "\n".join([*lines, *(f"{alias} = {first}" for alias, first in aliases.items())]) + "\n"

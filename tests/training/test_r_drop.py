@@ -10,6 +10,7 @@ from contracts.checks.batches import random_corpus
 from contracts.checks.common import perturbed
 from contracts.checks.heads import symmetric_kl
 from saccade.config import python_layer, resolve
+from saccade.inputs import Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble, expand_block
 from saccade.tasks.guides import GuidedHead
 from saccade.tasks.losses import teacher_forced_hidden
@@ -25,7 +26,7 @@ def model_of(rate: float) -> Model:
     tree["dropout"] = {"residual": rate, "embedding": rate}
     config = resolve(ModelConfig, [python_layer(tree)], expand_block).config
     torch.manual_seed(0)
-    return perturbed(assemble(config, V, V), by=0.1).train()
+    return perturbed(assemble(config, Tokens(V), V), by=0.1).train()
 
 
 def gradients(model: Model, total: torch.Tensor) -> list[torch.Tensor]:

@@ -14,7 +14,8 @@ from contracts.checks.common import perturbed
 from saccade.config import python_layer, resolve
 from saccade.data.batches import Batch, Corpus, Padded
 from saccade.data.tokenizers import END
-from saccade.models.assemble import Model, ModelConfig, assemble, expand_block
+from saccade.inputs import Tokens
+from saccade.models.assemble import Model, ModelConfig, Reads, assemble, expand_block
 from saccade.parts import fast_linear
 from saccade.recipe import read_recipe
 from saccade.runs.folder import RunFolder
@@ -44,10 +45,10 @@ def accumulation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     return request.param
 
 
-def model_of(tree: dict[str, Any], has_decoder: bool = True) -> Model:
+def model_of(tree: dict[str, Any], reads: Reads = "decoder") -> Model:
     config = resolve(ModelConfig, [python_layer(tree)], expand_block).config
     torch.manual_seed(0)
-    return perturbed(assemble(config, V, V, has_decoder=has_decoder), by=0.1).train()
+    return perturbed(assemble(config, Tokens(V), V, reads), by=0.1).train()
 
 
 def batch_of(rows: int = 23) -> Batch:
@@ -118,8 +119,7 @@ def test_replicas_have_different_dropout_masks(accumulation: str) -> None:
 
 
 def test_shards_of_a_labeled_batch_sum_to_the_gradients_of_the_whole_batch() -> None:
-    tree = STACKED | NO_DROPOUT | {"head": "linear", "shared_embeddings": False}
-    model, task = model_of(tree, has_decoder=False), Tagging()
+    model, task = model_of(STACKED | NO_DROPOUT | {"head": "linear", "decoder": "none"}, "encoder"), Tagging()
     ids = torch.randint(4, V, (9, 7))
     keep = torch.arange(7) < torch.randint(2, 8, (9,))[:, None]
     batch = Batch(tuple(range(9)), Padded(ids, keep), None, Padded(torch.randint(0, V, (9, 7)), keep))

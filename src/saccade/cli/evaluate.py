@@ -58,9 +58,10 @@ def evaluate(
         scores = score([output for output, _ in pairs], [reference for _, reference in pairs]).plain()
     else:
         from saccade.api import load
+        from saccade.tasks.task import generates
 
         loaded = load(run, checkpoint)
-        _check_flags(loaded.task.has_decoder, bool(src) or search != SearchFlags(), bool(labels))
+        _check_flags(generates(loaded.task), bool(src) or search != SearchFlags(), bool(labels))
         decode = search.settings(loaded.recipe.decode)
         pairs = _read_pairs(src, ref) if src else None
         scores = loaded.evaluate(pairs, decode=decode, labels=tuple(labels.split(",")) if labels else ())

@@ -124,7 +124,9 @@ def _evaluation(run: "Run", manifest: dict[str, Any], quick: bool) -> tuple["Eva
 
 def _maps(run: "Run", validation: "ValidationRecord | None") -> tuple[list["AttentionMaps"], str]:
     """Attention maps over the outputs of the checkpoint's validation samples; or none and the reason."""
-    if not run.task.has_decoder:
+    from saccade.tasks.task import generates
+
+    if not generates(run.task):
         return [], "Attention can be shown for translation runs only; this run predicts labels."
     if validation is None or not validation.samples:
         return [], "No validation has recorded samples yet."

@@ -60,46 +60,54 @@ class Batch:
     """The inputs and targets of a training step.
 
     Sequence to sequence: the source ends with `</s>`, `inputs` are the decoder inputs (`<s>` first) and `outputs` the
-    targets (`</s>` last). Without a decoder: `inputs` is None, `outputs` are labels, and their `keep` is False where a
-    position has no label.
+    targets (`</s>` last). Without an encoder: `source` is None, the source is the beginning of `inputs`, and the `keep`
+    of `outputs` is False there. Without a decoder: `inputs` is None, `outputs` are labels, and their `keep` is False
+    where a position has no label.
     """
 
     rows: tuple[int, ...]  # row numbers in the corpus, for messages
-    source: Padded
+    source: Padded | None
     inputs: Padded | None
     outputs: Padded
     links: Float[Tensor, "B T S"] | None = None  # soft word alignment: weight of each source position for each output
     idle: bool = False  # a dummy batch for a rank without rows: computed to join the collectives, counts as zero
 
     def to(self, device: torch.device) -> "Batch":
+        source = None if self.source is None else self.source.to(device)
         inputs = None if self.inputs is None else self.inputs.to(device)
         links = None if self.links is None else self.links.to(device)
-        return replace(self, source=self.source.to(device), inputs=inputs, outputs=self.outputs.to(device), links=links)
+        return replace(self, source=source, inputs=inputs, outputs=self.outputs.to(device), links=links)
 
     def doubled(self) -> "Batch":
         """All rows, followed by the same rows again (for R-Drop)."""
+        source = None if self.source is None else self.source.doubled()
         inputs = None if self.inputs is None else self.inputs.doubled()
         links = None if self.links is None else torch.cat([self.links] * 2)
-        source, outputs = self.source.doubled(), self.outputs.doubled()
+        outputs = self.outputs.doubled()
         return replace(self, rows=self.rows * 2, source=source, inputs=inputs, outputs=outputs, links=links)
 
     def split(self, count: int) -> "list[Batch]":
         """Split into at most `count` batches of consecutive rows with about the same number of tokens. Each is cut to
         its own longest row."""
-        lengths = self.source.lengths + (self.inputs.lengths if self.inputs else 0)
+        lengths = np.sum([side.lengths for side in self._read], 0)
         return [self._rows(first, end) for first, end in pairwise(_even_cuts(lengths, count)) if end > first]
 
     def _rows(self, first: int, end: int) -> "Batch":
-        source, outputs = self.source.rows(first, end), self.outputs.rows(first, end)
-        links = self.links
-        if links is not None:
+        source = None if self.source is None else self.source.rows(first, end)
+        outputs, links = self.outputs.rows(first, end), self.links
+        if links is not None and source is not None:
             links = links[first:end, : outputs.values.shape[1], : source.values.shape[1]]
         inputs = None if self.inputs is None else self.inputs.rows(first, end)
         return replace(self, rows=self.rows[first:end], source=source, inputs=inputs, outputs=outputs, links=links)
 
     @property
+    def _read(self) -> list[Padded]:
+        """What the model reads: the source, the decoder input, or both."""
+        return [side for side in (self.source, self.inputs) if side is not None]
+
+    @property
     def source_tokens(self) -> int:
-        return _unpadded_positions(self.source)
+        return self.real_tokens - self.target_tokens if self.inputs else self.real_tokens
 
     @property
     def target_tokens(self) -> int:
@@ -109,17 +117,17 @@ class Batch:
     @property
     def real_tokens(self) -> int:
         """Positions that are not padding, on both sides. Labels do not count: they belong to source positions."""
-        return self.source_tokens + (self.target_tokens if self.inputs else 0)
+        return sum(map(_unpadded_positions, self._read))
 
     @property
     def longer_side_tokens(self) -> int:
         """Positions, padding included, of the side that has more of them."""
-        return max(_positions(self.source), _positions(self.outputs))
+        return max(_positions(side) for side in (*self._read, self.outputs))
 
     @property
     def padded_tokens(self) -> int:
         """Positions, padding included, on both sides."""
-        return _positions(self.source) + (_positions(self.outputs) if self.inputs else 0)
+        return sum(map(_positions, self._read))
 
 
 def _positions(side: Padded) -> int:
@@ -147,10 +155,12 @@ def _nearest_index(ends: np.ndarray, target: float) -> int:
 
 
 class Collate(Protocol):
-    """Makes a batch of rows of a corpus. `extra_tokens` is the number of special tokens that it adds to each side."""
+    """Makes a batch of rows of a corpus. `extra_tokens` is the number of special tokens that it adds to the targets.
+    `lengths` are the lengths of the longer side of rows with these sources and targets, special tokens included."""
 
     extra_tokens: int
 
+    def lengths(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray: ...
     def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch: ...
 
 
@@ -158,6 +168,9 @@ class CollatePairs:
     """For an encoder-decoder: `</s>` after source and target, and `<s>` before the decoder input."""
 
     extra_tokens: int = 1
+
+    def lengths(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        return np.maximum(sources, targets) + 1
 
     def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
         return Batch(
@@ -169,6 +182,29 @@ class CollatePairs:
 
 
 COLLATE_PAIRS = CollatePairs()
+
+
+class CollatePrompted:
+    """For a decoder without an encoder: source, `</s>`, `<s>` and target in one sequence. The source is the prompt: the
+    loss counts only the target and its `</s>`."""
+
+    extra_tokens: int = 1
+
+    def lengths(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        return sources + targets + 2
+
+    def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
+        pairs = list(zip(sources, targets, strict=True))
+        inputs = Padded.of([np.concatenate([source, [END, START], target]) for source, target in pairs])
+        outputs = Padded.of([np.concatenate([source, [END], target, [END]]) for source, target in pairs])
+        positions = np.arange(outputs.values.shape[1])
+        first = np.array([len(source) + 1 for source in sources])[:, None]
+        end = np.array([len(source) + len(target) + 2 for source, target in pairs])[:, None]
+        is_target = torch.from_numpy((positions >= first) & (positions < end))
+        return Batch(tuple(rows), None, inputs, Padded(outputs.values, is_target))
+
+
+COLLATE_PROMPTED = CollatePrompted()
 NO_LABEL = -1
 
 
@@ -177,6 +213,9 @@ class CollateLabels:
     marks positions without a label."""
 
     extra_tokens: int = 0
+
+    def lengths(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        return np.maximum(sources, targets)
 
     def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
         labels = Padded.of(targets)
@@ -223,7 +262,7 @@ class Corpus:
     @property
     def lengths(self) -> np.ndarray:
         """The length of the longer side of each row, special tokens included."""
-        return np.maximum(self.source_lengths, self.target_lengths) + self.collate.extra_tokens
+        return self.collate.lengths(self.source_lengths, self.target_lengths)
 
     @property
     def target_tokens(self) -> int:
@@ -238,7 +277,7 @@ class Corpus:
 
     def batch(self, rows: Sequence[int]) -> Batch:
         batch = self.collate(rows, [self.source(row) for row in rows], [self.target(row) for row in rows])
-        if self.links is None:
+        if self.links is None or batch.source is None:
             return batch
         outputs, positions = batch.outputs.values.shape[1], batch.source.values.shape[1]
         return replace(batch, links=_alignment_weights([self.links[row] for row in rows], outputs, positions))
@@ -302,7 +341,7 @@ class Shard:
 
     def of(self, corpus: Corpus, rows: np.ndarray) -> np.ndarray:
         """The rows of this rank: consecutive, and about the same number of tokens for each rank."""
-        lengths = np.maximum(corpus.source_lengths[rows], corpus.target_lengths[rows]) + corpus.collate.extra_tokens
+        lengths = corpus.collate.lengths(corpus.source_lengths[rows], corpus.target_lengths[rows])
         cuts = _even_cuts(lengths, self.count)
         return rows[cuts[self.rank] : cuts[self.rank + 1]]
 

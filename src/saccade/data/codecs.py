@@ -10,6 +10,7 @@ import numpy as np
 
 from saccade.data.batches import NO_LABEL
 from saccade.errors import DataError, RunError
+from saccade.inputs import Frames
 
 SourceCodec = TypeVar("SourceCodec")
 TargetCodec = TypeVar("TargetCodec")
@@ -85,6 +86,7 @@ class Scaling:
     def __init__(self, mean: np.ndarray, deviation: np.ndarray):
         self.mean, self.deviation = mean, deviation
         self.size = len(mean)
+        self.input = Frames(self.size)
 
     @classmethod
     def learn(cls, series: Sequence[np.ndarray]) -> "Scaling":

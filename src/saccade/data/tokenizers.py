@@ -17,6 +17,7 @@ from typing import Annotated, Literal, Protocol
 
 from saccade.config import Count, Slot
 from saccade.errors import DataError, RunError
+from saccade.inputs import Tokens
 
 PAD, UNKNOWN, START, END = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
@@ -30,6 +31,8 @@ class Tokenizer(Protocol):
 
     size: int
 
+    @property
+    def input(self) -> Tokens: ...
     def encode(self, texts: Sequence[str]) -> list[list[int]]: ...
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """The ids of each word of a sentence. Concatenated, they are the ids of the words joined by single spaces."""
@@ -54,10 +57,20 @@ class TokenizerKind(Protocol):
     def read(self, data: bytes) -> Tokenizer: ...
 
 
+class _TokenInput:
+    """Describes what a model reads from a tokenizer."""
+
+    size: int
+
+    @property
+    def input(self) -> Tokens:
+        return Tokens(self.size)
+
+
 # ── sentencepiece ─────────────────────────────────────────────────────────────────────────────────
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(_TokenInput):
     """A learned sentencepiece model (Kudo & Richardson 2018)."""
 
     def __init__(self, proto: bytes):
@@ -156,7 +169,7 @@ class SentencePieceKind:
 # ── sentencepiece with a separate list of pieces (Marian) ─────────────────────────────────────────
 
 
-class PieceListTokenizer:
+class PieceListTokenizer(_TokenInput):
     """A sentencepiece model that segments text, and a separate list that assigns the ids, as in Marian: both languages
     may share one list although each has its own model. A language code such as >>de<< before the text is one piece."""
 
@@ -223,7 +236,7 @@ class PieceListKind:
 # ── vocabularies of symbols ───────────────────────────────────────────────────────────────────────
 
 
-class SymbolTokenizer:
+class SymbolTokenizer(_TokenInput):
     """A tokenizer with a list of symbols. `split` cuts text into symbols; `separator` joins them again."""
 
     def __init__(self, symbols: Sequence[str], split: Callable[[str], list[str]], separator: str):
@@ -295,7 +308,7 @@ class WordKind:
         return _read_symbols(data, str.split, " ")
 
 
-class ByteTokenizer:
+class ByteTokenizer(_TokenInput):
     """The bytes of UTF-8: id = byte + 4. Nothing is unknown, and any text round-trips."""
 
     size = 256 + len(SPECIAL)

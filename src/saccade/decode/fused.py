@@ -99,10 +99,11 @@ class FusedEncoder:
         length, places = values.shape[1], Places.of(values, keep)
         x = self._embed(values, self._embed.encodings(length)[:length])
         mask = places.keep[:, None, None] if places.padded else None
+        outputs = [x]
         for layer in self._layers:
-            x = layer(x, mask)
-        x = self._encoder.final_norm(x)
-        return Memory(x, places, self._encoder.pool(x, places))
+            outputs.append(layer(outputs[-1], mask))
+        states, pool = self._encoder.final_norm(outputs[-1]), self._encoder.pool
+        return Memory(states, places, pool(states, places) if pool else None, tuple(outputs))
 
 
 class _FusedEncoderLayer:

@@ -22,11 +22,10 @@ from saccade.decode.workers import limit_threads, parallel_map
 
 
 class DecodableModel(StepModel, Protocol):
-    """A whole model: an encoder, and a decoder that a search can step. An output has at most `longest` tokens (None:
-    no limit)."""
+    """A whole model: an encoder, and a decoder that a search can step. The output for a source of so many tokens has
+    at most `longest_output` tokens (None: no limit); both include their end symbol."""
 
-    @property
-    def longest(self) -> int | None: ...
+    def longest_output(self, source_tokens: int) -> int | None: ...
     def encode(self, source: Padded) -> Any: ...
 
 
@@ -78,8 +77,7 @@ class SearchEngine:
         should_continue: Callable[[], bool],
     ) -> list[tuple[int, list[Output]]]:
         source = Padded.of([np.append(corpus.source(row), END) for row in rows])
-        limit = model.longest or math.inf
-        longest = [int(min(decode.ratio * len(corpus.source(row)) + decode.extra + 1, limit)) for row in rows]
+        longest = [_length_limit(model, len(corpus.source(row)), decode) for row in rows]
         constraints = Constraints.of(longest, [corpus.target(row).tolist() for row in rows])
         sentence_ids = [first + row for row in rows]
         with limit_threads(len(rows) * search.width):  # a step of one hypothesis is slower on two threads than on one
@@ -91,3 +89,9 @@ class SearchEngine:
         tokens = hypothesis.tokens
         text, pieces = self.target.decode(tokens), self.target.pieces(tokens)
         return Output(text, tuple(pieces), tokens, hypothesis.log_prob, hypothesis.score)
+
+
+def _length_limit(model: DecodableModel, source_tokens: int, decode: DecodeConfig) -> int:
+    """The most tokens of an output, its end symbol included, for a source of so many tokens without its end symbol."""
+    limit = model.longest_output(source_tokens + 1)
+    return int(min(decode.ratio * source_tokens + decode.extra + 1, math.inf if limit is None else limit))

@@ -58,7 +58,7 @@ class FusedModel:
     @torch.inference_mode()
     def __init__(self, model: Model):
         assert model.decoder is not None
-        self.longest = model.decoder.longest
+        self._longest, self._has_encoder = model.decoder.longest, model.encoder is not None
         self._parts = [part for part in model.modules() if isinstance(part, RecordingModule)]
         modules = [*model.modules()]
         self._entries = [(table, name) for m in modules for table in (m._modules, m._parameters) for name in table]
@@ -66,12 +66,18 @@ class FusedModel:
         # inference tensors have no version counter
         self._with_version = [weight for weight in self._weights if not weight.is_inference()]
         self._objects_at_start, self._versions_at_start = self._objects(), self._versions()
-        self._encode = FusedEncoder(model) if can_fuse_encoder(model) else model.encoder.encode
+        self._encode = FusedEncoder(model) if can_fuse_encoder(model) else model.encode
         decoder = _step_model(model)
         self.start, self.step, self.single = decoder.start, decoder.step, decoder.single
 
-    def encode(self, source: Padded) -> Memory:
-        return self._encode(source.values, source.keep)
+    def encode(self, source: Padded) -> "Memory | Padded":
+        """The output of the encoder; without one, the source itself, which is the prompt of the decoder."""
+        return self._encode(source.values, source.keep) if self._has_encoder else source
+
+    def longest_output(self, source_tokens: int) -> int | None:
+        if self._longest is None or self._has_encoder:
+            return self._longest
+        return self._longest - source_tokens
 
     def is_current(self) -> bool:
         """Whether the model still has the parts, weights and listeners from which this was made."""
@@ -89,6 +95,8 @@ class FusedModel:
 
 def _step_model(model: Model) -> StepModel:
     """The fastest decoder that can compute this model."""
+    if model.encoder is None:
+        return PromptedDecoder(model)
     if not can_fuse_decoder(model):
         return UnfusedDecoder(model)
     fused = FusedDecoder(model)
@@ -110,4 +118,20 @@ class UnfusedDecoder:
         return self._head.log_probs(hidden[:, -1]), state
 
     def single(self, memory: Memory) -> SingleHypothesis:
+        return SingleRow(self, memory)
+
+
+class PromptedDecoder:
+    """The decoder and head of a model without an encoder. The memory is the prompts, which may have unequal lengths."""
+
+    def __init__(self, model: Model):
+        assert model.decoder is not None
+        self._decoder, self._unfused = model.decoder, UnfusedDecoder(model)
+        self.step = self._unfused.step
+
+    def start(self, memory: Padded, rows: int) -> DecoderState:
+        _, state = self._decoder.step(memory.values, self._decoder.start(None, rows), memory.keep)
+        return state
+
+    def single(self, memory: Padded) -> SingleHypothesis:
         return SingleRow(self, memory)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from saccade.config import plain
+from saccade.config import kind_of, plain
 from saccade.data.tokenizers import END, PAD, SPECIAL, START, UNKNOWN, PieceListTokenizer, Tokenizer
 from saccade.formats.card import card
 from saccade.formats.exported import ExportableRun, file_writers, manifest_facts
@@ -25,7 +25,7 @@ from saccade.formats.transformer_spec import (
     why_not_transformer,
 )
 from saccade.parts.positions import sinusoid
-from saccade.recipe import Recipe, kind_of
+from saccade.recipe import Recipe
 from saccade.runs.files import to_json, write_folder
 
 HF_WEIGHTS_FILE = "model.safetensors"

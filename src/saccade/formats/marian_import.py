@@ -92,7 +92,7 @@ def import_marian(folder: Path, run: Path) -> None:
     source, target = _vocabularies(folder, config, weights)
     codecs = _codecs(folder, source, target)
     recipe = _recipe(folder, config, codecs)
-    model = assemble(recipe.model, codecs.source.size, codecs.target.size)
+    model = assemble(recipe.model, codecs.source.input, codecs.target.size)
     _copy_weights(_converted(recipe, config, weights, source, target), model.state_dict(), folder / HF_WEIGHTS_FILE)
     temporary = RunFolder(run.with_name(f".{run.name}.tmp"))
     shutil.rmtree(temporary.path, ignore_errors=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.onnx import ONNXProgram
 
+from saccade.config import kind_of
 from saccade.data.batches import Padded
 from saccade.decode.loops import SingleHypothesis, SingleRow
 from saccade.decode.search_engine import SearchEngine
@@ -18,9 +19,10 @@ from saccade.formats.export import Unsupported
 from saccade.formats.exported import EXPORT_AGAIN, ExportableRun, ExportConfig, read_exported, write_exported
 from saccade.formats.onnx_graphs import NEXT_STATE_PREFIX, Unexportable, graphs
 from saccade.places import PerSentence
-from saccade.recipe import Recipe, kind_of
+from saccade.recipe import Recipe
 from saccade.runs.files import FileWriter, read_json
 from saccade.shapes import Float, Int
+from saccade.tasks.task import generates
 
 ENCODER_GRAPH_FILE, STEP_GRAPH_FILE = "encoder.onnx", "step.onnx"
 MAX_INLINE_WEIGHTS = 1_500_000_000  # bytes of weights inside a graph's file; protobuf is limited to 2 GB
@@ -31,8 +33,10 @@ MAX_INLINE_WEIGHTS = 1_500_000_000  # bytes of weights inside a graph's file; pr
 
 def why_not(recipe: Recipe) -> str | None:
     """The config key that prevents an export, with the reason; None if the model can be exported."""
-    if not recipe.built_task.has_decoder:
+    if not generates(recipe.built_task):
         return f'task: "{kind_of(recipe.task)}" has no decoder; only models for "translation" can be exported'
+    if kind_of(recipe.model.encoder) == "none":
+        return 'model.encoder: only models with an encoder can be exported; train with another kind than "none"'
     return None
 
 
@@ -40,7 +44,8 @@ def write(run: ExportableRun, folder: Path) -> None:
     """Write everything that onnxruntime needs to translate like the run."""
     if reason := why_not(run.recipe):
         raise RunError(f"{run.checkpoint}: cannot be exported to ONNX: {reason}")
-    decoder = run.model.decoder
+    encoder, decoder = run.model.encoder, run.model.decoder
+    assert encoder is not None
     assert decoder is not None
     try:
         encoder_graph, step_graph = graphs(run.model)
@@ -50,7 +55,7 @@ def write(run: ExportableRun, folder: Path) -> None:
     external = weights > MAX_INLINE_WEIGHTS
     model = _graph_writers(ENCODER_GRAPH_FILE, encoder_graph, external)
     model |= _graph_writers(STEP_GRAPH_FILE, step_graph, external)
-    write_exported(run, folder, "onnx", model, (run.model.encoder.longest or 0, decoder.longest or 0))
+    write_exported(run, folder, "onnx", model, (encoder.longest or 0, decoder.longest or 0))
 
 
 def _graph_writers(name: str, graph: ONNXProgram, external: bool) -> dict[str, FileWriter]:
@@ -88,7 +93,7 @@ class OnnxModel:
 
     def __init__(self, folder: Path, config: ExportConfig):
         self._encoder, self._step = _session(folder / ENCODER_GRAPH_FILE), _session(folder / STEP_GRAPH_FILE)
-        self.longest, self._max_source_length = config.max_target_length or None, config.max_source_length
+        self._longest_output, self._max_source_length = config.max_target_length or None, config.max_source_length
         self._encoder_outputs = [value.name for value in self._encoder.get_outputs()]
         # the first output of a step is log_probs, the others are the state that it changes
         self._changing = [value.name.removeprefix(NEXT_STATE_PREFIX) for value in self._step.get_outputs()][1:]
@@ -99,6 +104,9 @@ class OnnxModel:
                 "again"
             )
         self._step_outputs = ["log_probs", *(NEXT_STATE_PREFIX + name for name in self._changing)]
+
+    def longest_output(self, source_tokens: int) -> int | None:
+        return self._longest_output
 
     def session(self) -> "AbstractContextManager[OnnxModel]":
         return nullcontext(self)

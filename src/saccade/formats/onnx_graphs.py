@@ -225,7 +225,7 @@ class ExampleSizes:
     def state(self, model: Model) -> DecoderState:
         """The decoder state after `past` steps of beam search."""
         assert model.decoder is not None
-        state = model.decoder.start(model.encoder.encode(*self.sources().values()), self.sentences)
+        state = model.decoder.start(model.encode(*self.sources().values()), self.sentences)
         state = select(state, torch.arange(self.sentences).repeat_interleave(self.beam))
         for _ in range(self.past):
             _, state = model.decoder.step(self.tokens()[:, None], state)
@@ -257,6 +257,7 @@ def _dynamic_axes(tensor: Tensor, second: Tensor) -> dict[int, str]:
 def graphs(model: Model) -> tuple[ONNXProgram, ONNXProgram]:
     """The encoder graph (`ids`, `keep` → state) and the step graph (`tokens`, state → `log_probs`, `next.` state)."""
     model = _exportable(model)
+    assert model.encoder is not None
     assert model.decoder is not None
     state, second_state = EXAMPLE.state(model), SECOND_EXAMPLE.state(model)
     layout = StateLayout(state)

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from saccade.config import kind_of
 from saccade.models.assemble import Model
 from saccade.models.stacked import Stacked
 from saccade.parts.embeddings import TokenEmbedding
 from saccade.parts.heads import LinearHead, TiedHead
-from saccade.recipe import Recipe, kind_of
+from saccade.recipe import Recipe
 
 
 @dataclass(frozen=True)

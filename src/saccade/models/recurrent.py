@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from saccade.config import Count, build
-from saccade.errors import SaccadeError
+from saccade.errors import BuildError
+from saccade.inputs import Input
 from saccade.models.blocks import NO_DROPOUT, DropoutRates
 from saccade.parts.cells import Cell, CellSlot, CellState, gru
 from saccade.parts.contexts import Context, ContextSlot
@@ -30,8 +31,8 @@ class RecurrentEncoder(nn.Module):
     def __init__(
         self,
         dim: int,
-        vocabulary: int = 0,
-        frame_width: int = 0,
+        input: Input,  # noqa: A002 - the name of the wiring
+        summary: bool = False,
         dropouts: DropoutRates = NO_DROPOUT,
         *,
         cell: CellSlot = gru,
@@ -41,20 +42,19 @@ class RecurrentEncoder(nn.Module):
         pool: PoolSlot = Last,
     ):
         super().__init__()
-        self.embedding: Embedding = build(
-            embedding, "embedding", vocabulary=vocabulary, frame_width=frame_width, dim=dim
-        )
+        self.embedding: Embedding = build(embedding, "embedding", input=input, dim=dim)
         size = {"inputs": dim, "dim": dim, "depth": depth, "bidirectional": bidirectional}
         self.cell: Cell = build(cell, "cell", dropout=dropouts.residual, **size)
         self.dropout, self.drop_states = Dropout(dropouts.embedding), Dropout(dropouts.residual)
-        self.pool: Pool = build(pool, "pool", backward_width=self.cell.backward_width)
+        self.pool: Pool | None = build(pool, "pool", backward_width=self.cell.backward_width) if summary else None
 
     def encode(self, values: Tensor, keep: Keep | None) -> Memory:
         """Encode whole sequences."""
         x, places = self.embedding(values, keep)
-        states, _ = self.cell.whole(self.dropout(x), places)
+        x = self.dropout(x)
+        states, _ = self.cell.whole(x, places)  # torch's nets return the output of the last layer only
         states = self.drop_states(states)
-        return Memory(states, places, self.pool(states, places))
+        return Memory(states, places, self.pool(states, places) if self.pool else None, (x, states))
 
 
 class RecurrentState(TypedDict):
@@ -68,7 +68,8 @@ class RecurrentState(TypedDict):
 
 
 class RecurrentDecoder(nn.Module):
-    """A recurrent net that is initialized from the source's summary and receives a context at each step.
+    """A recurrent net that is initialized from the source's summary and receives a context at each step. Without an
+    encoder (`cross_attention` is false) its first state is zero, and only the context `at_start` is possible.
 
     ```
     attend = "before"   context = cross(previous state) → state = cell([token; context; fed])   (Bahdanau et al. 2015)
@@ -83,11 +84,13 @@ class RecurrentDecoder(nn.Module):
     """
 
     longest = None
+    reads_summary = True
 
     def __init__(
         self,
         dim: int,
-        vocabulary: int,
+        input: Input,  # noqa: A002 - the name of the wiring
+        cross_attention: bool = True,
         dropouts: DropoutRates = NO_DROPOUT,
         *,
         cell: CellSlot = gru,
@@ -100,32 +103,35 @@ class RecurrentDecoder(nn.Module):
     ):
         super().__init__()
         self.dim, self.input_feeding = dim, input_feeding
-        self.embedding: Embedding = build(embedding, "embedding", vocabulary=vocabulary, frame_width=0, dim=dim)
+        self.embedding: Embedding = build(embedding, "embedding", input=input, dim=dim)
         arguments = {"dim": dim, "causal": False, "cross": True, "dropout": dropouts.attention, "position": NO_POSITION}
         self.cross: Context = build(cross, "cross", **arguments)
+        if not cross_attention and self.cross.width:
+            raise BuildError('reads the encoder, but there is none; use "at_start"', ("cross",))
         # with attention after the cell, the context depends on the cell's output
         self.context_enters_cell = attend == "before" or not self.cross.attends
         inputs = dim + (self.cross.width if self.context_enters_cell else 0) + (dim if input_feeding else 0)
         self.cell: Cell = build(cell, "cell", inputs=inputs, dim=dim, depth=depth, dropout=dropouts.residual)
-        self.initial = linear_layer(dim, depth * self.cell.state_vectors * dim)
+        self.state_width = depth * self.cell.state_vectors * dim
+        self.initial = linear_layer(dim, self.state_width) if cross_attention else None
         self.readout: Readout = build(readout, "readout", dim=dim, context=self.cross.width)
         self.dropout, self.drop_readout = Dropout(dropouts.embedding), Dropout(dropouts.residual)
 
     def start(self, memory: Memory | None, rows: int) -> RecurrentState:
-        """The state before the first token: tanh(W summary + b) for each layer. Without a memory the summary is zero,
-        and only the context `at_start` is possible."""
-        if memory is None and self.cross.width:
-            raise SaccadeError(
-                'model.decoder.cross: a recurrent decoder without an encoder needs the context "at_start"'
-            )
-        summary = self.initial.weight.new_zeros(rows, self.dim) if memory is None else memory.summary
+        """The state before the first token: tanh(W summary + b) for each layer, or zero without an encoder."""
+        zeros = next(self.parameters()).new_zeros(rows, self.state_width)
+        if self.initial is None:
+            initial = zeros
+        else:
+            assert memory is not None
+            initial = torch.tanh(self.initial(memory.summary))
         state: RecurrentState = {
-            "progress": Progress.begin(rows, summary.device),
-            "cell": self.cell.initial_state(torch.tanh(self.initial(summary))),
+            "progress": Progress.begin(rows, zeros.device),
+            "cell": self.cell.initial_state(initial),
             "memory": self.cross.start(memory, rows),
         }
         if self.input_feeding:
-            state["fed"] = torch.zeros_like(summary)
+            state["fed"] = zeros[:, : self.dim]
         return state
 
     def step(self, tokens: Ids, state: RecurrentState, keep: Keep | None = None) -> tuple[States, RecurrentState]:

@@ -6,6 +6,7 @@ from typing import TypedDict, cast
 from torch import Tensor, nn
 
 from saccade.config import Count, build
+from saccade.inputs import Input
 from saccade.models.blocks import NO_DROPOUT, BlockSlot, DropoutRates, Standard
 from saccade.models.stacks import Layer, PlainStack, Stack, StackSlot
 from saccade.parts.dropout import Dropout
@@ -27,17 +28,18 @@ class StackedState(TypedDict):
 class Stacked(nn.Module):
     """Embedding, position encoding, a stack of `depth` layers and, if they are pre-norm, a final norm.
 
-    As an encoder: `encode(values, keep) → Memory`. As a decoder (built with `causal`, and with `cross_attention` if
-    there is an encoder): `start(memory | None, rows) → state`, `step(tokens, state) → (hidden, state)`.
+    As an encoder (built with `summary` if its summary is read): `encode(values, keep) → Memory`. As a decoder (built
+    with `causal`, and with `cross_attention` if there is an encoder): `start(memory | None, rows) → state`,
+    `step(tokens, state) → (hidden, state)`.
     """
 
     def __init__(
         self,
         dim: int,
-        vocabulary: int = 0,
-        frame_width: int = 0,
+        input: Input,  # noqa: A002 - the name of the wiring
         causal: bool = False,
         cross_attention: bool = False,
+        summary: bool = False,
         dropouts: DropoutRates = NO_DROPOUT,
         *,
         depth: Count = 6,
@@ -48,9 +50,7 @@ class Stacked(nn.Module):
         pool: PoolSlot = Mean,
     ):
         super().__init__()
-        self.embedding: Embedding = build(
-            embedding, "embedding", vocabulary=vocabulary, frame_width=frame_width, dim=dim
-        )
+        self.embedding: Embedding = build(embedding, "embedding", input=input, dim=dim)
         self.position: Position = build(position, "position", dim=dim, causal=causal)
         self.dropout = Dropout(dropouts.embedding)
         self.stack: Stack = build(stack, "stack", dim=dim, depth=depth)
@@ -59,7 +59,7 @@ class Stacked(nn.Module):
         layers = [build(block, "block", **arguments) for _ in range(self.stack.layer_count(depth))]
         self.layers = nn.ModuleList(cast(Iterable[nn.Module], layers))  # a Protocol cannot say that it is a module
         self.final_norm: Norm = layers[0].final_norm()
-        self.pool: Pool = build(pool, "pool")
+        self.pool: Pool | None = build(pool, "pool") if summary else None
 
     @property
     def longest(self) -> int | None:
@@ -69,9 +69,10 @@ class Stacked(nn.Module):
         """Encode whole sequences."""
         state = self.stack.start(self._layers, None, values.shape[0])
         x, places = self.embedding(values, keep)
-        x, places, _ = self.stack(self._layers, self.dropout(self.position.embed(x, places)), places, state)
-        x = self.final_norm(x)
-        return Memory(x, places, self.pool(x, places))
+        x = self.dropout(self.position.embed(x, places))
+        outputs, places, _ = self.stack(self._layers, x, places, state)
+        states = self.final_norm(outputs[-1])
+        return Memory(states, places, self.pool(states, places) if self.pool else None, (x, *outputs))
 
     def start(self, memory: Memory | None, rows: int) -> StackedState:
         """The state before the first token."""
@@ -82,8 +83,8 @@ class Stacked(nn.Module):
         """Process the same number of tokens in each row: one, a prefix or the whole target."""
         x, places = self.embedding(tokens, keep, state["progress"])
         x = self.dropout(self.position.embed(x, places))
-        x, _, layers = self.stack(self._layers, x, places, state["layers"])
-        return self.final_norm(x), {"progress": state["progress"].after(places), "layers": layers}
+        outputs, _, layers = self.stack(self._layers, x, places, state["layers"])
+        return self.final_norm(outputs[-1]), {"progress": state["progress"].after(places), "layers": layers}
 
     @property
     def _layers(self) -> Sequence[Layer]:

@@ -26,13 +26,14 @@ class Layer(Protocol):
 
 class Stack(Protocol):
     """The contract of a stack. `layer_count(depth)`: how many layers must be built for this depth. `start` and the call
-    are those of a mixer, but the call may change the sequence length, so it also returns the places."""
+    are those of a mixer, but the call returns the outputs of all layers, and the places, because it may change the
+    sequence length."""
 
     def layer_count(self, depth: int) -> int: ...
     def start(self, layers: Sequence[Layer], memory: Memory | None, rows: int) -> DecoderState: ...
     def __call__(
         self, layers: Sequence[Layer], x: States, places: Places, state: DecoderState
-    ) -> tuple[States, Places, DecoderState]: ...
+    ) -> tuple[tuple[States, ...], Places, DecoderState]: ...
 
 
 class PlainStack(nn.Module):
@@ -46,12 +47,13 @@ class PlainStack(nn.Module):
 
     def forward(
         self, layers: Sequence[Layer], x: States, places: Places, state: tuple[DecoderState, ...]
-    ) -> tuple[States, Places, tuple[DecoderState, ...]]:
-        new_state = []
+    ) -> tuple[tuple[States, ...], Places, tuple[DecoderState, ...]]:
+        outputs, new_state = [], []
         for layer, layer_state in zip(layers, state, strict=True):
             x, new_layer_state = layer(x, places, layer_state)
+            outputs.append(x)
             new_state.append(new_layer_state)
-        return x, places, tuple(new_state)
+        return tuple(outputs), places, tuple(new_state)
 
 
 STACKS: dict[str, Callable[..., Stack]] = {"plain": PlainStack}

@@ -58,10 +58,8 @@ class EveryStep(nn.Module):
         self.width = dim
 
     def start(self, memory: Memory | None, rows: int) -> PerSentence:
-        if memory is None:
-            raise SaccadeError(
-                'model.decoder.cross: the context "every_step" needs an encoder; use "at_start" without one'
-            )
+        if memory is None or memory.summary is None:
+            raise SaccadeError('model.decoder.cross: the context "every_step" needs the summary of an encoder')
         return PerSentence(memory.summary)
 
     def forward(self, x: States, places: Places, state: PerSentence) -> tuple[States, PerSentence]:

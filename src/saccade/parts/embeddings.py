@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from saccade.config import Count, Slot
 from saccade.errors import BuildError
+from saccade.inputs import Frames, Input, Tokens
 from saccade.parts.inits import embedding_table, linear_layer
 from saccade.places import Places, Progress
 from saccade.shapes import Float, Ids, Keep, States
@@ -17,9 +18,8 @@ from saccade.shapes import Float, Ids, Keep, States
 class Embedding(Protocol):
     """The contract of an embedding: (values, padding mask, progress of each row) → (vectors, places).
 
-    It is built with either `vocabulary` (the input is token ids) or `frame_width` (the input is frames of so many
-    values); the other one is 0. `tied_weight(hidden)` returns (hidden, weight) for a head that shares the table:
-    logits = hidden @ weight.T.
+    It is built for an `input` and refuses what it cannot embed. `tied_weight(hidden)` returns (hidden, weight) for a
+    head that shares the table: logits = hidden @ weight.T.
     """
 
     def __call__(
@@ -32,11 +32,11 @@ class Embedding(Protocol):
 class TokenEmbedding(nn.Module):
     """x = √D · E[id], one learned vector per token (Vaswani et al. 2017, §3.4); `scaled = false` leaves out √D."""
 
-    def __init__(self, vocabulary: int, dim: int, *, scaled: bool = True):
+    def __init__(self, input: Input, dim: int, *, scaled: bool = True):  # noqa: A002 - the name of the wiring
         super().__init__()
-        if not vocabulary:
+        if not isinstance(input, Tokens):
             raise BuildError('"tokens" is for text, but the data has numeric series; use "series"')
-        self.table = embedding_table(vocabulary, dim)
+        self.table = embedding_table(input.vocabulary, dim)
         self.scale = math.sqrt(dim) if scaled else 1.0
 
     def forward(self, ids: Ids, keep: Keep | None, progress: Progress | None = None) -> tuple[States, Places]:
@@ -50,14 +50,14 @@ class SeriesEmbedding(nn.Module):
     """x_t = W [f_{t−k} … f_{t+k}] + b for frames [B T F]: a linear map (a convolution over time) of
     `width` = 2k + 1 neighboring frames. Padding and frames beyond the ends count as zero."""
 
-    def __init__(self, frame_width: int, dim: int, *, width: Count = 1):
+    def __init__(self, input: Input, dim: int, *, width: Count = 1):  # noqa: A002 - the name of the wiring
         super().__init__()
-        if not frame_width:
+        if not isinstance(input, Frames):
             raise BuildError('"series" is for numeric series, but the data is text; use "tokens"')
         if width % 2 == 0:
             raise BuildError(f"must be odd, so that each window has a middle frame, got {width}", ("width",))
         self.width = width
-        self.projection = linear_layer(frame_width * width, dim)
+        self.projection = linear_layer(input.width * width, dim)
 
     def forward(
         self, values: Float[Tensor, "B T F"], keep: Keep | None, progress: Progress | None = None

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from saccade.config import plain
+from saccade.config import factory_of, plain
 from saccade.data.sources import NoSource
 from saccade.errors import DataError
-from saccade.recipe import Recipe, factory_of, sources_of
+from saccade.recipe import Recipe, sources_of
 from saccade.runs.checkpoints import WEIGHTS
 from saccade.runs.files import write_bytes
 from saccade.runs.folder import RunFolder, load_split

@@ -13,7 +13,7 @@ import torch
 
 from saccade.attention_alignment import AlignmentSettings
 from saccade.config import Choice, build, leaves, plain, python_layer, resolve, to_toml, wiring
-from saccade.data.codecs import Codecs, Scaling
+from saccade.data.codecs import Codecs
 from saccade.data.sources import Row, Source, load_rows
 from saccade.data.sources.rows import MissingFile
 from saccade.errors import ConfigError, DataError, RunError, remedy
@@ -21,6 +21,7 @@ from saccade.models.assemble import Model, assemble
 from saccade.recipe import Recipe
 from saccade.runs.checkpoints import FORMAT, Checkpoints
 from saccade.runs.files import read_json, sha256, to_json, verify, write_bytes, write_folder
+from saccade.tasks.task import generates
 
 ALIGNMENT_FILE, CONFIG_FILE, DATA_FILE, METRICS_FILE, TIMING_FILE, LOCK_FILE, CODECS_FOLDER = (
     "alignment.json",
@@ -111,13 +112,7 @@ class RunFolder:
         """The model with its initial weights, which depend only on the config (with its seed) and the codecs' sizes.
         Seeds torch's global random generator."""
         torch.manual_seed(config.seed)
-        return assemble(
-            config.model,
-            codecs.source.size,
-            codecs.target.size,
-            frames=isinstance(codecs.source, Scaling),
-            has_decoder=config.built_task.has_decoder,
-        )
+        return assemble(config.model, codecs.source.input, codecs.target.size, config.built_task.reads)
 
     # ── settings for word alignment by attention ──
 
@@ -189,7 +184,7 @@ class RunFolder:
             if stored.get(key) != checksum:
                 other_files = (
                     f", or evaluate on other files with `saccade evaluate {self.path} --src FILE --ref FILE`"
-                    if self.config().built_task.has_decoder
+                    if generates(self.config().built_task)
                     else ""
                 )
                 raise DataError(f"{key}: the file has changed since the run was trained; restore it{other_files}")

@@ -6,7 +6,8 @@ from typing import Any
 
 from babel import Locale, UnknownLocaleError
 
-from saccade.recipe import Recipe, kind_of
+from saccade.config import kind_of
+from saccade.recipe import Recipe
 from saccade.serve.language_pairs import LanguagePair
 
 _EXTRA_SUFFIXES = (".gz", ".txt")

@@ -7,10 +7,9 @@ from functools import cache, cached_property
 from typing import Any
 
 from saccade.api import Run
-from saccade.config import build, plain
+from saccade.config import build, kind_of, plain
 from saccade.decode.engine import DecodeConfig, Output, changed_decode_config, in_order
 from saccade.models.assemble import cross_attentions
-from saccade.recipe import kind_of
 from saccade.runs.history import read_history
 from saccade.view.page import viewer_data
 
@@ -30,7 +29,8 @@ class ServedModel:
     @cached_property
     def max_tokens(self) -> int:
         """The most source tokens of a sentence, without the end symbol."""
-        positions = self._run.model.encoder.longest
+        encoder = self._run.model.encoder
+        positions = encoder.longest if encoder else None
         longest = self._run.recipe.data.longest
         return min(longest, positions - 1 if positions else longest)
 

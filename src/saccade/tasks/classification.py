@@ -9,7 +9,7 @@ from saccade.data.batches import Batch, Corpus
 from saccade.data.codecs import Scaling
 from saccade.data.sources.rows import Pair, Row, Series
 from saccade.data.tokenizers import Tokenizer
-from saccade.models.assemble import Model
+from saccade.models.assemble import Model, Reads
 from saccade.places import Memory
 from saccade.tasks.labeling import LabelCodecs, Labeling, must_be_frames, must_be_text, short
 from saccade.tasks.losses import Loss, sequence_label_loss
@@ -23,6 +23,7 @@ class Classification(Labeling):
     """Predicts one label for a text or a series from the encoder's summary."""
 
     command = "classify"
+    reads: Reads = "summary"
     rows: tuple[type, ...] = (Pair, Series)
     expects = "one label for each text or series"
     unit = "sequences"
@@ -72,6 +73,7 @@ class Classification(Labeling):
 
 
 def _summary(memory: Memory) -> Tensor:
+    assert memory.summary is not None
     return memory.summary
 
 

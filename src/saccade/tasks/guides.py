@@ -68,6 +68,7 @@ class GuidedHead:
 
     def cost(self, weights: Float[Tensor, "B H T S"], batch: Batch) -> Float[Tensor, "B T"]:
         assert batch.links is not None  # set by `Translation.prepare`
+        assert batch.source is not None
         links = _link_rest_to_end(batch.links, batch.source)
         if self.step == "input":  # a word is the input of the step after the one that outputs it
             links = F.pad(links, (0, 0, 1, 0))[:, :-1]

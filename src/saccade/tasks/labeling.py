@@ -16,7 +16,7 @@ from saccade.data.tokenizers import Tokenizer, TokenizerKind
 from saccade.decode.engine import DecodeConfig
 from saccade.errors import DataError, RunError
 from saccade.metrics.labels import Confusion
-from saccade.models.assemble import Model
+from saccade.models.assemble import Model, Reads
 from saccade.tasks.evaluation import (
     Evaluation,
     MetricScore,
@@ -48,7 +48,7 @@ MACRO_F1 = Metric("macro_f1", "macro F1")
 class Labeling(ABC):
     """A task that predicts labels."""
 
-    has_decoder = False
+    reads: Reads  # the encoder's states or their summary
     collate: Collate = COLLATE_LABELS
     metrics: tuple[Metric, ...] = (LOSS, ACCURACY, MACRO_F1)
     best_metric = ACCURACY

@@ -13,6 +13,7 @@ from saccade.data.batches import Batch
 from saccade.models.assemble import Model
 from saccade.notes import Notes, RecordingModule, listen
 from saccade.parts.normalizers import SampledPart
+from saccade.places import Memory
 from saccade.shapes import Bool, Float
 
 
@@ -55,7 +56,7 @@ def interleave_halves(rows: Tensor) -> Tensor:
 def token_label_loss(model: Model, batch: Batch, smoothing: float) -> Loss:
     """The summed cross-entropy of the labels of all positions that have one."""
     with auxiliary_losses(model) as auxiliary:
-        states = model.encoder.encode(batch.source.values, batch.source.keep).states
+        states = encoded(model, batch).states
     keep, labels = batch.outputs.keep, batch.outputs.values
     hidden = states.flatten(0, 1) if keep is None else states[keep]
     target = labels.flatten() if keep is None else labels[keep]
@@ -66,14 +67,22 @@ def token_label_loss(model: Model, batch: Batch, smoothing: float) -> Loss:
 def sequence_label_loss(model: Model, batch: Batch, smoothing: float) -> Loss:
     """The summed cross-entropy of one label per sequence, predicted from the encoder's summary."""
     with auxiliary_losses(model) as auxiliary:
-        summary = model.encoder.encode(batch.source.values, batch.source.keep).summary
+        summary = encoded(model, batch).summary
+    assert summary is not None
     total, token_costs = model.head.loss(summary, batch.outputs.values[:, 0], smoothing)
     return auxiliary.added_to(Loss(total, token_costs.shape[0], {"cost": float(token_costs.sum())}), token_costs, batch)
 
 
+def encoded(model: Model, batch: Batch) -> Memory:
+    """The output of the encoder for the sources of a batch."""
+    assert batch.source is not None
+    return model.encode(batch.source.values, batch.source.keep)
+
+
 def teacher_forced_hidden(model: Model, batch: Batch) -> tuple[Float[Tensor, "n D"], Tensor]:
-    """A teacher-forced pass: the decoder's hidden states at all non-padding positions, and the target tokens there."""
-    memory = model.encoder.encode(batch.source.values, batch.source.keep)
+    """A teacher-forced pass: the decoder's hidden states at all positions with a target, and the target tokens
+    there."""
+    memory = None if model.encoder is None else encoded(model, batch)
     assert model.decoder is not None
     assert batch.inputs is not None
     state = model.decoder.start(memory, batch.inputs.values.shape[0])
@@ -156,6 +165,7 @@ class AuxiliaryLosses:
 def _keep_mask(batch: Batch, side: str) -> Bool[Tensor, "B T"]:
     """The padding mask of the encoder or decoder input: True where a position is not padding."""
     values = batch.source if side == "encoder" or batch.inputs is None else batch.inputs
+    assert values is not None
     shape = values.values.shape[:2]
     return torch.ones(shape, dtype=torch.bool, device=values.values.device) if values.keep is None else values.keep
 
@@ -173,5 +183,6 @@ def _cost_to_go(
     if side == "decoder":
         cost, count = costs_and_counts.flip(-1).cumsum(-1).flip(-1)
     else:
+        assert batch.source is not None
         cost, count = costs_and_counts.sum(-1, keepdim=True).expand(-1, -1, batch.source.values.shape[1])
     return cost, count

@@ -10,7 +10,7 @@ from saccade.data.codecs import Scaling
 from saccade.data.sources.rows import Row, Series, Tagged
 from saccade.data.tokenizers import UNKNOWN, Tokenizer
 from saccade.errors import DataError, plural
-from saccade.models.assemble import Model
+from saccade.models.assemble import Model, Reads
 from saccade.places import Memory
 from saccade.tasks.labeling import LabelCodecs, Labeling, label_spans, must_be_frames, must_be_text, short
 from saccade.tasks.losses import Loss, token_label_loss
@@ -25,6 +25,7 @@ class Tagging(Labeling):
     word's first token."""
 
     command = "tag"
+    reads: Reads = "encoder"
     rows: tuple[type, ...] = (Tagged, Series)
     expects = "a label for each word or each frame"
     unit = "sequences"

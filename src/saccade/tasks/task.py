@@ -13,7 +13,7 @@ from saccade.data.sources.rows import Row
 from saccade.data.tokenizers import TokenizerKind
 from saccade.decode.engine import DecodeConfig
 from saccade.errors import DataError, RunError
-from saccade.models.assemble import Model
+from saccade.models.assemble import Model, Reads
 from saccade.tasks.losses import Loss
 
 VALIDATION_SAMPLES = 3
@@ -69,7 +69,7 @@ class Task(Protocol):
     rows: tuple[type, ...]  # the row types it is trained on
     expects: str  # the same in words, for error messages
     unit: str  # what a row is called in messages
-    has_decoder: bool  # without one, the head is applied to the encoder's output
+    reads: Reads  # what the head reads; "decoder" for a task that generates text
     collate: Collate
     metrics: tuple[Metric, ...]  # of a validation
     best_metric: Metric  # selects the best checkpoint unless train.best_by names another one
@@ -116,6 +116,11 @@ class Task(Protocol):
     ) -> Validation:
         """Compute all `metrics` on the development rows."""
         ...
+
+
+def generates(task: Task) -> bool:
+    """Whether the task generates text, for which its model needs a decoder."""
+    return task.reads == "decoder"
 
 
 def check_rows(task: Task, rows: Sequence[Row], split: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from saccade.aligners.statistical import align_both_ways
 from saccade.aligners.symmetrize import graded
 from saccade.config import NotNegative, Rate, build
-from saccade.data.batches import COLLATE_PAIRS, Batch, Collate, Corpus
+from saccade.data.batches import COLLATE_PAIRS, COLLATE_PROMPTED, Batch, Collate, Corpus
 from saccade.data.codecs import Codecs
 from saccade.data.links import GradedLinks
 from saccade.data.sources.rows import Pair, Row
@@ -18,7 +18,7 @@ from saccade.decode.engine import DecodeConfig, in_order
 from saccade.decode.torch_engine import torch_engine
 from saccade.errors import DataError, RunError
 from saccade.metrics.translation import bleu, chrf, exact_match, score
-from saccade.models.assemble import Model
+from saccade.models.assemble import Model, Reads
 from saccade.tasks.evaluation import (
     Evaluation,
     MetricScore,
@@ -53,18 +53,26 @@ EXACT_MATCH = Metric("exact_match", "exact match")
 
 class Translation:
     """Raw text in one language → raw text in another. `r_drop` is the weight of R-Drop's KL divergence between two
-    forward passes with different dropout masks (Liang et al. 2021)."""
+    forward passes with different dropout masks (Liang et al. 2021). A model without an encoder reads the source as the
+    beginning of the target."""
 
     command = "translate"
     rows: tuple[type, ...] = (Pair,)
     expects = "pairs of texts"
     unit = "pairs"
-    has_decoder = True
-    collate: Collate = COLLATE_PAIRS
+    reads: Reads = "decoder"
     metrics: tuple[Metric, ...] = (LOSS, BLEU, CHRF, EXACT_MATCH)
     best_metric = BLEU
 
-    def __init__(self, *, smoothing: Rate = 0.1, guide: GuideSlot = Unguided, r_drop: NotNegative = 0.0):
+    def __init__(
+        self,
+        has_encoder: bool = True,
+        *,
+        smoothing: Rate = 0.1,
+        guide: GuideSlot = Unguided,
+        r_drop: NotNegative = 0.0,
+    ):
+        self.collate: Collate = COLLATE_PAIRS if has_encoder else COLLATE_PROMPTED
         self.smoothing, self.guide, self.r_drop = smoothing, build(guide, "guide"), r_drop
 
     @property

@@ -63,7 +63,8 @@ def predict_windows(
     try:
         for batch in by_length(corpus, np.arange(len(numbered)), batch_tokens):
             source = corpus.batch(batch.tolist()).source
-            log_probs = model.head.log_probs(states(model.encoder.encode(source.values, source.keep)))
+            assert source is not None
+            log_probs = model.head.log_probs(states(model.encode(source.values, source.keep)))
             if bool(log_probs.isnan().any()):
                 raise RunError(NON_FINITE_OUTPUT)
             outputs |= {int(i): output for i, output in zip(batch, output_of(log_probs).numpy(), strict=True)}

@@ -18,7 +18,7 @@ from saccade.models.assemble import Model
 from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe, sources_of
 from saccade.runs.folder import RunFolder, checksums, learn_codecs
-from saccade.tasks.task import Encoded, Task, check_rows
+from saccade.tasks.task import Encoded, Task, check_rows, generates
 from saccade.training.progress import Reporter
 from saccade.training.ranks import Ranks, SingleProcess, rank_seed
 from saccade.training.strategies import Strategy, full_tensor, shard_like, strategy_for
@@ -149,7 +149,7 @@ def encode_data(
 def read_data(recipe: Recipe, task: Task, splits: dict[str, Source]) -> dict[str, Loaded]:
     """The training and development rows. The test rows of a labeling task are read too, so that errors in them are
     reported before the training instead of after it."""
-    needed = ("train", "dev") if task.has_decoder else ("train", "dev", "test")
+    needed = ("train", "dev") if generates(task) else ("train", "dev", "test")
     data = {split: load_rows(splits[split], skip_bad=recipe.data.skip_bad) for split in needed}
     for split, loaded in data.items():
         if not loaded.rows and split != "test":

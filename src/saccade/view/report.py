@@ -17,15 +17,15 @@ from typing import Any
 import torch
 
 import saccade
-from saccade.config import plain
+from saccade.config import factory_of, kind_of, plain
 from saccade.console import clock
 from saccade.data.sources import Series
 from saccade.errors import RunError
-from saccade.recipe import SPLITS, Recipe, factory_of, kind_of, row_types
+from saccade.recipe import SPLITS, Recipe, row_types
 from saccade.runs.folder import CONFIG_FILE, RunFolder
 from saccade.runs.history import AUXILIARY_CURVE, History, ValidationRecord
 from saccade.tasks.evaluation import Evaluation
-from saccade.tasks.task import LOSS
+from saccade.tasks.task import LOSS, generates
 from saccade.view.charts import MIN_RELIABLE_ROWS, Curve, bar_chart, line_chart
 from saccade.view.confusion import confusion_table, label_table
 from saccade.view.document import html_document, write_atomically
@@ -113,7 +113,7 @@ def _slug(title: str) -> str:
 def _summary(data: ReportData) -> str:
     """The task, the training data, the model, and the checkpoint that is shown."""
     model, task = plain(data.recipe)["model"], kind_of(data.recipe.task).capitalize()
-    sides = ["encoder", "decoder"] if data.recipe.built_task.has_decoder else ["encoder"]
+    sides = ["encoder", "decoder"] if generates(data.recipe.built_task) else ["encoder"]
     networks = " and ".join(_network(side, model[side]) for side in sides)
     trained_on = f"trained on {_source(data, 'train')}"
     trained_on += f" with {data.vocabulary_sizes}" if data.vocabulary_sizes else ""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from contracts.checks.common import CHUNKS, assert_close, assert_differs, tensors
-from contracts.checks.running import random_inputs, vocabulary_sizes
+from contracts.checks.running import encode, random_inputs, vocabulary_sizes
 from contracts.checks.states import float_tensors, per_sentence_values, with_replaced_tensors
 from contracts.variants import B
 from saccade.data.tokenizers import SPECIAL
@@ -21,7 +21,7 @@ def check_incremental_decoding(model: Model) -> None:
     the whole target."""
     model.eval()
     inputs = random_inputs(model)
-    memory = model.encoder.encode(inputs.source, inputs.source_keep)
+    memory = encode(model, inputs.source, inputs.source_keep)
     whole, expected_state = model.decoder.step(inputs.target, model.decoder.start(memory, B))
     for capturing in (False, True):
         with capture(model) if capturing else nullcontext():
@@ -39,9 +39,9 @@ def check_select(model: Model) -> None:
     are computed from the memory keep one row per sentence."""
     model.eval()
     inputs = random_inputs(model)
-    memory = model.encoder.encode(inputs.source, inputs.source_keep)
+    memory = encode(model, inputs.source, inputs.source_keep)
     target_size = vocabulary_sizes(model)[1]
-    memories = [model.encoder.encode(inputs.unpadded_row(row).source, None) for row in range(B)]
+    memories = [encode(model, inputs.unpadded_row(row).source, None) for row in range(B)]
 
     def forced(sentence: int, tokens: Tensor) -> Tensor:
         state = model.decoder.start(memories[sentence], 1)
@@ -73,7 +73,7 @@ def check_prompts_of_unequal_length(model: Model) -> None:
     were reordered. Only recurrent decoders need the padding on the right."""
     model.eval()
     inputs, lengths = random_inputs(model), torch.tensor([4, 2, 1])
-    memory = model.encoder.encode(inputs.source, inputs.source_keep)
+    memory = encode(model, inputs.source, inputs.source_keep)
     order = torch.tensor([2, 0, 1])
     for side in ("right",) if isinstance(model.decoder, RecurrentDecoder) else ("right", "left"):
         prompts, keep = inputs.target[:, :4], torch.arange(4) < lengths[:, None]
@@ -84,7 +84,7 @@ def check_prompts_of_unequal_length(model: Model) -> None:
         later, _ = model.decoder.step(inputs.target[order, 5:7], select(state, order, order))
         for row in range(B):
             single = inputs.unpadded_row(row)
-            state = model.decoder.start(model.encoder.encode(single.source, None), 1)
+            state = model.decoder.start(encode(model, single.source, None), 1)
             tokens = torch.cat([prompts[row, keep[row]], inputs.target[row, 4:7]])[None]
             expected, _ = model.decoder.step(tokens, state)
             assert_close(after[row], expected[0, -3:-2], f"row {row} after its prompt, with padding on the {side}")
@@ -95,7 +95,7 @@ def check_whole_state_is_used(model: Model) -> None:
     """Every tensor of the decoder state has an effect on the next step."""
     model.eval()
     inputs, generator = random_inputs(model), torch.Generator().manual_seed(0)
-    memory = model.encoder.encode(inputs.source, inputs.source_keep)
+    memory = encode(model, inputs.source, inputs.source_keep)
     _, state = model.decoder.step(inputs.target[:, :3], model.decoder.start(memory, B))
     original, _ = model.decoder.step(inputs.target[:, 3:4], state)
     for number, group in enumerate(float_tensors(state)):

@@ -8,7 +8,7 @@ import torch
 
 from contracts.checks.common import assert_close, assert_differs, perturbed
 from contracts.checks.positions import exceeds_limit
-from contracts.checks.running import ModelInputs, random_inputs, run_model, small_corpus, vocabulary_sizes
+from contracts.checks.running import ModelInputs, encode, random_inputs, run_model, small_corpus, vocabulary_sizes
 from contracts.variants import B, D, T
 from saccade.data.tokenizers import SPECIAL
 from saccade.models.assemble import Model
@@ -33,9 +33,12 @@ def check_shapes(model: Model) -> None:
         hidden, state = model.decoder.step(tokens, select(state, torch.tensor(rows)))
         assert hidden.shape == (2 * B, 1, D)
     target_size = vocabulary_sizes(model)[1]
-    states = outputs.memory.states
-    assert (states.shape[0], states.shape[2]) == (B, D)
-    assert outputs.memory.places.keep.shape == outputs.memory.places.at.shape == states.shape[:2]
+    if outputs.memory is not None:
+        states = outputs.memory.states
+        assert (states.shape[0], states.shape[2]) == (B, D)
+        assert outputs.memory.places.keep.shape == outputs.memory.places.at.shape == states.shape[:2]
+        assert len(outputs.memory.layers) >= 2, "the embedded input and the output of at least one layer"
+        assert all(layer.shape == states.shape for layer in outputs.memory.layers)
     assert outputs.hidden.shape == (B, T, D)
     log_probs = model.head.log_probs(outputs.hidden)
     assert log_probs.shape == (B, T, target_size)
@@ -72,7 +75,7 @@ def check_training_after_inference(model: Model) -> None:
     source_size = vocabulary_sizes(model)[0]
     with torch.inference_mode():
         long = torch.randint(len(SPECIAL), source_size, (1, 600), generator=generator)
-        exceeds_limit(lambda: model.encoder.encode(long, None))
+        exceeds_limit(lambda: encode(model, long, None))
     try:
         check_gradients_reach_all_weights(model)
     except RuntimeError as error:
@@ -86,7 +89,8 @@ def check_double_precision(model: Model) -> None:
     for capturing in (False, True):
         single = run_model(model.float(), inputs, capturing)
         double = run_model(model.double(), inputs, capturing)
-        assert double.hidden.dtype == double.memory.states.dtype == torch.float64, "cast to float on the way"
+        assert double.hidden.dtype == torch.float64, "cast to float on the way"
+        assert double.memory is None or double.memory.states.dtype == torch.float64, "cast to float in the encoder"
         keep = inputs.target_keep
         assert_close(single.hidden[keep].double(), double.hidden[keep], "hidden states in double precision")
 

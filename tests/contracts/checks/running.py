@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from contracts.checks.common import SOURCE_LENGTHS, TARGET_LENGTHS, padding_mask
 from contracts.variants import B, S, T
-from saccade.data.batches import Corpus
+from saccade.data.batches import COLLATE_PAIRS, COLLATE_PROMPTED, Corpus
 from saccade.data.tokenizers import SPECIAL
 from saccade.models.assemble import Model
 from saccade.notes import capture
@@ -44,9 +44,10 @@ class ModelInputs:
 
 @dataclass(frozen=True)
 class ModelOutputs:
-    """The encoder's memory, the decoder's hidden states [B T D] and, if captured, the attention weights by name."""
+    """The encoder's memory (None without an encoder), the decoder's hidden states [B T D] and, if captured, the
+    attention weights by name."""
 
-    memory: Memory
+    memory: Memory | None
     hidden: Tensor
     maps: dict[str, Tensor]
 
@@ -72,13 +73,18 @@ def small_corpus(model: Model) -> Corpus:
         [random.integers(len(SPECIAL), size, length).tolist() for length in lengths]
         for size, lengths in zip(vocabulary_sizes(model), ((2, 4, 1, 3), (5, 1, 2, 6)), strict=True)
     ]
-    return Corpus(*sides)
+    return Corpus(*sides, COLLATE_PROMPTED if model.encoder is None else COLLATE_PAIRS)
+
+
+def encode(model: Model, source: Tensor, keep: Tensor | None) -> Memory | None:
+    """The output of the encoder; None if the model has none."""
+    return None if model.encoder is None else model.encode(source, keep)
 
 
 def run_model(model: Model, inputs: ModelInputs, capturing: bool = False) -> ModelOutputs:
     """One teacher-forced pass. `capturing` records the attention weights, which turns the fused kernel off."""
     with capture(model) if capturing else nullcontext({}) as maps:
-        memory = model.encoder.encode(inputs.source, inputs.source_keep)
+        memory = encode(model, inputs.source, inputs.source_keep)
         state = model.decoder.start(memory, inputs.target.shape[0])
         hidden, _ = model.decoder.step(inputs.target, state, inputs.target_keep)
         return ModelOutputs(memory, hidden, dict(maps))

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from contracts.checks.running import encode
 from saccade.data import batches
 from saccade.data.tokenizers import END, PAD, START
 from saccade.decode.constraints import Constraints
 from saccade.decode.loops import ScoredTokens, run_search
 from saccade.decode.search import Search
-from saccade.decode.torch_engine import UnfusedDecoder
+from saccade.decode.torch_engine import PromptedDecoder, UnfusedDecoder
 from saccade.models.assemble import Model
 
 
@@ -26,8 +27,9 @@ def search_outputs(
     source = batches.Padded.of([np.array([*source, END]) for source in sources])
     constraints = Constraints.of(list(longest), prefixes)
     with torch.inference_mode():
-        memory = model.encoder.encode(source.values, source.keep)
-        outputs = list(run_search(search, UnfusedDecoder(model), memory, constraints, list(range(len(sources)))))
+        memory = source if model.encoder is None else encode(model, source.values, source.keep)
+        decoder = PromptedDecoder(model) if model.encoder is None else UnfusedDecoder(model)
+        outputs = list(run_search(search, decoder, memory, constraints, list(range(len(sources)))))
     assert sorted(row for row, _ in outputs) == list(range(len(sources))), "not every sentence was returned once"
     return [hypotheses for _, hypotheses in sorted(outputs, key=lambda output: output[0])]
 
@@ -35,10 +37,11 @@ def search_outputs(
 def forced_log_prob(model: Model, source: Sequence[int], tokens: Sequence[int]) -> float:
     """log p of tokens (with the end token), computed in one teacher-forced pass without any search."""
     with torch.inference_mode():
-        memory = model.encoder.encode(torch.tensor([[*source, END]]), None)
-        inputs = torch.tensor([[START, *tokens[:-1]]])
+        memory = encode(model, torch.tensor([[*source, END]]), None)
+        prompt = [*source, END] if model.encoder is None else []
+        inputs = torch.tensor([[*prompt, START, *tokens[:-1]]])
         hidden, _ = model.decoder.step(inputs, model.decoder.start(memory, 1))
-        log_probs = model.head.log_probs(hidden)[0].double()
+        log_probs = model.head.log_probs(hidden)[0, len(prompt) :].double()
     return float(log_probs.gather(1, torch.tensor(tokens)[:, None]).sum())
 
 

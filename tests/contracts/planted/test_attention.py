@@ -92,8 +92,8 @@ def step_without_advancing(self: Any, tokens: Any, state: Any, keep: Any = None)
     return hidden, after | {"progress": state["progress"]}
 
 
-def keys_without_gradient(self: Any, x: torch.Tensor) -> Any:
-    key, value = KEYS(self, x)
+def keys_without_gradient(self: Any, x: torch.Tensor, places: Places) -> Any:
+    key, value = KEYS(self, x, places)
     return key.detach(), value
 
 

@@ -14,6 +14,7 @@ from contracts.checks.losses import check_losses_are_sums
 from contracts.checks.models import check_shapes
 from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, on_model, patched
 from contracts.variants import D, V
+from saccade.inputs import Tokens
 from saccade.parts import LinearHead, TiedHead, TokenEmbedding, heads
 from saccade.parts.heads import ChunkedCrossEntropy
 from saccade.tasks import losses
@@ -30,7 +31,7 @@ class HeadAndEmbedding(nn.Module):
     def __init__(self, kind: str, vocabulary: int = V) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.embedding = TokenEmbedding(vocabulary, D)
+        self.embedding = TokenEmbedding(Tokens(vocabulary), D)
         tied = kind == "tied"
         self.head = TiedHead(tied_weight=self.embedding.tied_weight) if tied else LinearHead(vocabulary, D)
 

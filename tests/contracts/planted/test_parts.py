@@ -22,6 +22,7 @@ from contracts.checks.positions import check_position
 from contracts.checks.schedules import check_schedule
 from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, on_model, patched
 from contracts.variants import DEFAULT, NO_DROPOUT, B, D, T, V
+from saccade.inputs import Tokens
 from saccade.models.stacked import Stacked
 from saccade.optim.schedules import InverseRoot
 from saccade.parts import Dropout, LayerNorm, Learned, Rotary, Sinusoidal, TokenEmbedding
@@ -119,7 +120,7 @@ DEFECTS = [
     Defect(
         "Places ignore the start position",
         patched(Places, "of", lambda like, keep, progress=None: PLACES_OF(like, keep)),
-        (lambda: check_embedding(TokenEmbedding(V, D), IDS, V), STEPS),
+        (lambda: check_embedding(TokenEmbedding(Tokens(V), D), IDS, V), STEPS),
     ),
     Defect(
         "a decoder that returns single precision",

@@ -10,14 +10,18 @@ from contracts.checks.common import perturbed
 from contracts.checks.decoding import check_select
 from contracts.checks.searches import check_search
 from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, on_model, patched
-from contracts.variants import DEFAULT, filled, small
+from contracts.variants import DEFAULT, Variant, filled, named, small
+from saccade import places
 from saccade.config import build
 from saccade.decode.constraints import Constraints
 from saccade.decode.search import SEARCHES
-from saccade.places import PerSentence, Places, select
+from saccade.decode.torch_engine import PromptedDecoder
+from saccade.parts.mixers.attend import MemoryKeys
+from saccade.places import PerSentence, select
 
 pytestmark = pytest.mark.slow
-APPLY = Constraints.apply  # the original function: the defects below call it after it is patched
+# the original functions: the defects below call them after they are patched
+APPLY, MAP_STATE = Constraints.apply, places.map_state
 
 
 def select_copying_the_memory(state: Any, rows: Any, sentences: Any = None) -> Any:
@@ -30,9 +34,18 @@ def select_copying_the_memory(state: Any, rows: Any, sentences: Any = None) -> A
     return select(state, rows, sentences)
 
 
-def search_check(kind: str) -> Check:
+def memory_places_stay(state: Any, *arguments: Any) -> Any:
+    mapped = MAP_STATE(state, *arguments)
+    return replace(mapped, places=state.places) if isinstance(state, MemoryKeys) else mapped
+
+
+def start_without_padding_mask(self: PromptedDecoder, memory: Any, rows: int) -> Any:
+    return self._decoder.step(memory.values, self._decoder.start(None, rows))[1]
+
+
+def search_check(kind: str, variant: Variant = DEFAULT) -> Check:
     tree = small(SEARCHES, kind)
-    return lambda: check_search(lambda: build(filled(SEARCHES, tree), "search"), perturbed(DEFAULT.fresh()))
+    return lambda: check_search(lambda: build(filled(SEARCHES, tree), "search"), perturbed(variant.fresh()))
 
 
 def apply_without_prefixes(self: Constraints, log_probs: Any, step: int) -> Any:
@@ -58,11 +71,13 @@ DEFECTS = [
     ),
     Defect(
         "the padding mask of the memory keeps its rows when sentences leave",
-        lambda patch: patch.setattr(
-            "saccade.places.is_dataclass",
-            lambda value: not isinstance(value, Places) and hasattr(value, "__dataclass_fields__"),
-        ),
+        patched(places, "map_state", memory_places_stay),
         (SELECT,),
+    ),
+    Defect(
+        "the padding of shorter prompts is read",
+        patched(PromptedDecoder, "start", start_without_padding_mask),
+        (search_check("beam", named("decoder-only")), search_check("greedy", named("decoder-only-recurrent"))),
     ),
     Defect(
         "select reverses the hypotheses",

@@ -84,6 +84,16 @@ MISFITS: dict[str, tuple[str, dict[str, Any], str]] = {
         {"model": {"head": "tied"}},
         'model.head: "tied" shares the embedding table of the decoder, but this task has no decoder',
     ),
+    "a decoder in a labeling task": (
+        "words",
+        {"model": {"decoder": {"depth": 2}}},
+        "model.decoder: has no effect, because the task predicts labels from the encoder; set model.decoder",
+    ),
+    "a summary that nothing reads": (
+        "words",
+        {"model": {"encoder": {"pool": "max"}}},
+        "model.encoder.pool: has no effect, because nothing in this model uses it; leave it out",
+    ),
     "token embedding of series": (
         "frames",
         {"model": {"encoder": {"embedding": "tokens"}}},
@@ -97,12 +107,13 @@ MISFITS: dict[str, tuple[str, dict[str, Any], str]] = {
     "batches smaller than a sentence": (
         "words",
         {"train": {"batch_tokens": 19}},
-        "train.batch_tokens: 19 is less than the longest sentence, data.longest = 20 tokens; raise",
+        "train.batch_tokens: 19 is less than the longest row, which takes 20 positions with data.longest = 20; raise",
     ),
     "too few positions": (
         "words",
         {"model": {"encoder": {"position": LEARNED}}},
-        "model.encoder.position.longest: 19 positions cannot hold data.longest = 20 tokens; raise",
+        "model.encoder.position.longest: 19 positions cannot hold the longest row, which takes 20 with "
+        "data.longest = 20; raise",
     ),
 }
 

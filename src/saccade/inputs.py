@@ -1,0 +1,21 @@
+"""What an encoder or a decoder reads. The codec that turns rows into values owns this description, and the embedding
+is built for it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Token ids [T] of a vocabulary of this size."""
+
+    vocabulary: int
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames [T F] of a numeric series, each of this many values."""
+
+    width: int
+
+
+Input = Tokens | Frames
