@@ -42,6 +42,7 @@ from saccade.inputs import Frames, Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble, expand_block, sides_with_blocks
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
+from saccade.parts.token_costs import check_cost_terms
 from saccade.tasks import TASKS
 from saccade.tasks.task import Metric, Task, generates
 from saccade.tasks.translation import Translation
@@ -184,6 +185,10 @@ def check_buildable(recipe: Recipe) -> None:
         model = assemble(recipe.model, Frames(8) if frames else Tokens(8), 8, task.reads)
     for key in unused_choices(recipe.model, used, "model"):
         raise ConfigError(f"{key}: has no effect, because nothing in this model uses it; leave it out")
+    try:
+        check_cost_terms(task.token_cost, model.head.cost_terms, kind_of(recipe.model.head))
+    except BuildError as error:
+        raise ConfigError(f"{'.'.join(('task', *error.key))}: {error.reason}") from None
     if isinstance(task, Translation):
         _check_guide(task, model)
     for name, side in (("encoder", model.encoder), ("decoder", model.decoder)):

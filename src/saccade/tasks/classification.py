@@ -10,6 +10,7 @@ from saccade.data.codecs import Scaling
 from saccade.data.sources.rows import Pair, Row, Series
 from saccade.data.tokenizers import Tokenizer
 from saccade.models.assemble import Model, Reads
+from saccade.parts.token_costs import TokenCost
 from saccade.places import Memory
 from saccade.tasks.labeling import LabelCodecs, Labeling, must_be_frames, must_be_text, short
 from saccade.tasks.losses import Loss, sequence_label_loss
@@ -49,8 +50,8 @@ class Classification(Labeling):
         left_out = {"empty or without a label": sum(empty), "too long": sum(long)}
         return Encoded(corpus, tuple(rows[i].location for i in kept), left_out)
 
-    def batch_loss(self, model: Model, batch: Batch, smoothing: float) -> Loss:
-        return sequence_label_loss(model, batch, smoothing)
+    def batch_loss(self, model: Model, batch: Batch, cost: TokenCost) -> Loss:
+        return sequence_label_loss(model, batch, cost)
 
     def probabilities(
         self, model: Model, codecs: LabelCodecs, rows: Sequence[TextOrSeries], longest: int, batch_tokens: int

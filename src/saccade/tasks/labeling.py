@@ -17,6 +17,7 @@ from saccade.decode.engine import DecodeConfig
 from saccade.errors import DataError, RunError
 from saccade.metrics.labels import Confusion
 from saccade.models.assemble import Model, Reads
+from saccade.parts.token_costs import TokenCost
 from saccade.tasks.evaluation import (
     Evaluation,
     MetricScore,
@@ -54,7 +55,7 @@ class Labeling(ABC):
     best_metric = ACCURACY
 
     def __init__(self, *, smoothing: Rate = 0.0):
-        self.smoothing = smoothing
+        self.token_cost = TokenCost(smoothing)
 
     # ── defined by the subclass ──
 
@@ -73,8 +74,8 @@ class Labeling(ABC):
         """Do nothing: labels need nothing besides the rows."""
 
     @abstractmethod
-    def batch_loss(self, model: Model, batch: Batch, smoothing: float) -> Loss:
-        """The loss of a batch with this label smoothing."""
+    def batch_loss(self, model: Model, batch: Batch, cost: TokenCost) -> Loss:
+        """The loss of a batch with this cost of a label."""
 
     @abstractmethod
     def predict(
@@ -117,7 +118,7 @@ class Labeling(ABC):
         return kept
 
     def loss(self, model: Model, batch: Batch) -> Loss:
-        return self.batch_loss(model, batch, self.smoothing)
+        return self.batch_loss(model, batch, self.token_cost)
 
     def validate(
         self, model: Model, codecs: LabelCodecs, rows: Sequence[Any], longest: int, decode: DecodeConfig

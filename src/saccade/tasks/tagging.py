@@ -11,6 +11,7 @@ from saccade.data.sources.rows import Row, Series, Tagged
 from saccade.data.tokenizers import UNKNOWN, Tokenizer
 from saccade.errors import DataError, plural
 from saccade.models.assemble import Model, Reads
+from saccade.parts.token_costs import TokenCost
 from saccade.places import Memory
 from saccade.tasks.labeling import LabelCodecs, Labeling, label_spans, must_be_frames, must_be_text, short
 from saccade.tasks.losses import Loss, token_label_loss
@@ -57,8 +58,8 @@ class Tagging(Labeling):
         left_out = {"without a label": unlabeled, "too long": too_long}
         return Encoded(Corpus(sources, targets, self.collate), tuple(locations), left_out)
 
-    def batch_loss(self, model: Model, batch: Batch, smoothing: float) -> Loss:
-        return token_label_loss(model, batch, smoothing)
+    def batch_loss(self, model: Model, batch: Batch, cost: TokenCost) -> Loss:
+        return token_label_loss(model, batch, cost)
 
     def predict(
         self, model: Model, codecs: LabelCodecs, rows: Sequence[TaggedOrSeries], longest: int, batch_tokens: int

@@ -14,6 +14,7 @@ from saccade.data.tokenizers import TokenizerKind
 from saccade.decode.engine import DecodeConfig
 from saccade.errors import DataError, RunError
 from saccade.models.assemble import Model, Reads
+from saccade.parts.token_costs import CROSS_ENTROPY, TokenCost
 from saccade.tasks.losses import Loss
 
 VALIDATION_SAMPLES = 3
@@ -71,6 +72,7 @@ class Task(Protocol):
     unit: str  # what a row is called in messages
     reads: Reads  # what the head reads; "decoder" for a task that generates text
     collate: Collate
+    token_cost: TokenCost  # of a target in training
     metrics: tuple[Metric, ...]  # of a validation
     best_metric: Metric  # selects the best checkpoint unless train.best_by names another one
 
@@ -149,7 +151,7 @@ def summed_cost(
     model: Model,
     corpus: Corpus,
     batch_tokens: int,
-    loss: Callable[[Model, Batch, float], Loss],
+    loss: Callable[[Model, Batch, TokenCost], Loss],
     rows: Sequence[int] | None = None,
 ) -> tuple[float, int]:
     """The cross-entropy without label smoothing, summed over the targets of some rows (default: all), and the number
@@ -158,7 +160,7 @@ def summed_cost(
     model.eval()
     batches = by_length(corpus, np.arange(len(corpus)) if rows is None else np.array(rows), batch_tokens)
     try:
-        losses = [loss(model, corpus.batch(batch.tolist()), 0.0) for batch in batches]
+        losses = [loss(model, corpus.batch(batch.tolist()), CROSS_ENTROPY) for batch in batches]
     finally:
         model.train(was_training)
     return sum(result.logged["cost"] for result in losses), sum(result.count for result in losses)

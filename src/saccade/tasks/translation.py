@@ -19,6 +19,7 @@ from saccade.decode.torch_engine import torch_engine
 from saccade.errors import DataError, RunError
 from saccade.metrics.translation import bleu, chrf, exact_match, score
 from saccade.models.assemble import Model, Reads
+from saccade.parts.token_costs import TokenCost
 from saccade.tasks.evaluation import (
     Evaluation,
     MetricScore,
@@ -73,7 +74,8 @@ class Translation:
         r_drop: NotNegative = 0.0,
     ):
         self.collate: Collate = COLLATE_PAIRS if has_encoder else COLLATE_PROMPTED
-        self.smoothing, self.guide, self.r_drop = smoothing, build(guide, "guide"), r_drop
+        self.guide = build(guide, "guide")
+        self.token_cost = TokenCost(smoothing, r_drop)
 
     @property
     def penalties(self) -> tuple[GuidedHead, ...]:
@@ -141,9 +143,8 @@ class Translation:
         corpus.links = [_as_array(_link_weights(graded(*directions))) for directions in aligned]
 
     def loss(self, model: Model, batch: Batch) -> Loss:
-        if self.r_drop:
-            return r_drop_loss(model, batch, self.smoothing, self.penalties, self.r_drop)
-        return next_token_loss(model, batch, self.smoothing, self.penalties)
+        loss = r_drop_loss if self.token_cost.r_drop else next_token_loss
+        return loss(model, batch, self.token_cost, self.penalties)
 
     def validate(
         self, model: Model, codecs: Tokenizers, rows: Sequence[Pair], longest: int, decode: DecodeConfig

@@ -12,6 +12,7 @@ from contracts.checks.running import ModelInputs, encode, random_inputs, run_mod
 from contracts.variants import B, D, T
 from saccade.data.tokenizers import SPECIAL
 from saccade.models.assemble import Model
+from saccade.parts.token_costs import TokenCost
 from saccade.places import select
 from saccade.runs.weights import load_weights, write_checkpoint
 from saccade.tasks.losses import next_token_loss
@@ -48,7 +49,7 @@ def check_shapes(model: Model) -> None:
 def check_gradients_reach_all_weights(model: Model) -> None:
     """Every weight has a finite gradient that is not zero."""
     model.train().zero_grad()
-    next_token_loss(model, small_corpus(model).batch(range(4)), 0.1).total.backward()
+    next_token_loss(model, small_corpus(model).batch(range(4)), TokenCost(0.1)).total.backward()
     for name, weight in model.named_parameters():
         assert weight.grad is not None, f"{name} has no gradient"
         assert weight.grad.isfinite().all(), f"the gradient of {name} is not finite"
