@@ -12,6 +12,7 @@ from saccade.config import NotNegative, Rate, build
 from saccade.data.batches import COLLATE_PAIRS, COLLATE_PROMPTED, Batch, Collate, Corpus
 from saccade.data.codecs import Codecs
 from saccade.data.links import GradedLinks
+from saccade.data.masking import MaskSources
 from saccade.data.sources.rows import Pair, Row
 from saccade.data.tokenizers import Tokenizer, TokenizerKind
 from saccade.decode.engine import DecodeConfig, in_order
@@ -54,8 +55,8 @@ EXACT_MATCH = Metric("exact_match", "exact match")
 
 class Translation:
     """Raw text in one language → raw text in another. `r_drop` is the weight of R-Drop's KL divergence between two
-    forward passes with different dropout masks (Liang et al. 2021). A model without an encoder reads the source as the
-    beginning of the target."""
+    forward passes with different dropout masks (Liang et al. 2021); `mask_sources` is the share of source tokens that
+    `<unk>` replaces in training. A model without an encoder reads the source as the beginning of the target."""
 
     command = "translate"
     rows: tuple[type, ...] = (Pair,)
@@ -72,8 +73,10 @@ class Translation:
         smoothing: Rate = 0.1,
         guide: GuideSlot = Unguided,
         r_drop: NotNegative = 0.0,
+        mask_sources: Rate = 0.0,
     ):
-        self.collate: Collate = COLLATE_PAIRS if has_encoder else COLLATE_PROMPTED
+        collate: Collate = COLLATE_PAIRS if has_encoder else COLLATE_PROMPTED
+        self.collate: Collate = MaskSources(collate, mask_sources) if mask_sources else collate
         self.guide = build(guide, "guide")
         self.token_cost = TokenCost(smoothing, r_drop)
 
