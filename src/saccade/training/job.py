@@ -11,14 +11,15 @@ from torch import Tensor, nn
 
 from saccade.config import build
 from saccade.data.codecs import Codecs
-from saccade.data.sources import Loaded, Series, Source, load_rows
+from saccade.data.source_codecs import SOURCE_CODECS
+from saccade.data.sources import Loaded, Source, load_rows
 from saccade.data.sources.series import groups_in_several_splits
 from saccade.errors import BuildError, ConfigError, DataError, RunError
 from saccade.models.assemble import Model
 from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe, sources_of
 from saccade.runs.folder import RunFolder, checksums, learn_codecs
-from saccade.tasks.task import Encoded, Task, check_rows, generates
+from saccade.tasks.task import Encoded, Task, check_rows
 from saccade.training.progress import Reporter
 from saccade.training.ranks import Ranks, SingleProcess, rank_seed
 from saccade.training.strategies import Strategy, full_tensor, shard_like, strategy_for
@@ -149,7 +150,7 @@ def encode_data(
 def read_data(recipe: Recipe, task: Task, splits: dict[str, Source]) -> dict[str, Loaded]:
     """The training and development rows. The test rows of a labeling task are read too, so that errors in them are
     reported before the training instead of after it."""
-    needed = ("train", "dev") if generates(task) else ("train", "dev", "test")
+    needed = ("train", "dev", "test") if task.has_labels else ("train", "dev")
     data = {split: load_rows(splits[split], skip_bad=recipe.data.skip_bad) for split in needed}
     for split, loaded in data.items():
         if not loaded.rows and split != "test":
@@ -193,9 +194,7 @@ def own_codecs(recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: 
     if stored is not None:
         return stored
     rows = data["train"].rows
-    report.say(
-        "measuring mean and deviation of the series" if isinstance(rows[0], Series) else "learning the tokenizer"
-    )
+    report.say(SOURCE_CODECS[type(rows[0])].learning)
     return learn_codecs(recipe, rows)
 
 
