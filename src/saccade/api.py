@@ -35,7 +35,7 @@ from saccade.training.loop import train as run_training
 from saccade.training.progress import ConsoleReporter, Reporter
 from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 
-AnyTask = TypeVar("AnyTask", Translation, Tagging, Classification)
+TaskType = TypeVar("TaskType", bound=Task)
 
 
 def load(path: str | Path, checkpoint: str = "auto", *, engine: str = "torch", quantization: str = "float32") -> "Run":
@@ -92,7 +92,7 @@ class Run:
     def task(self) -> Task:
         return self.recipe.built_task
 
-    def require(self, task: type[AnyTask]) -> AnyTask:
+    def require(self, task: type[TaskType]) -> TaskType:
         """The run's task, which must be of this class."""
         if not isinstance(self.task, task):
             needed = next(kind for kind, factory in TASKS.items() if factory is task)
@@ -128,6 +128,11 @@ class Run:
         self.require(Translation)
         request = EngineRequest(self.folder.path, self.checkpoint.name, lambda: self, quantization=self._quantization)
         return choose(self._engine, request).engine
+
+    def predict(self, items: Sequence[Any]) -> list[str]:
+        """The output for each source, of whatever task, as a line of text."""
+        rows = self._rows([(item, None) for item in items], "item")
+        return self.task.predict_lines(self._trained, rows)
 
     def outputs(
         self,

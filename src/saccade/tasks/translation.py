@@ -18,7 +18,7 @@ from saccade.data.links import GradedLinks
 from saccade.data.masking import MaskSources
 from saccade.data.sources.rows import Pair
 from saccade.data.tokenizers import Tokenizer, TokenizerKind
-from saccade.decode.engine import DecodeConfig, in_order
+from saccade.decode.engine import DecodeConfig, changed_decode_config, in_order
 from saccade.decode.torch_engine import torch_engine
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.metrics.translation import TITLES, bleu, chrf, exact_match, score, score_lines
@@ -185,7 +185,8 @@ class Translation(Task[Pair, Tokenizers]):
         return Validation(scores, tuple(samples))
 
     def predict_lines(self, run: TrainedModel[Tokenizers], rows: Sequence[Pair]) -> list[str]:
-        results = run.engine().generate([row.source for row in rows], run.decode)
+        decode = changed_decode_config(run.decode, {"scores": False})
+        results = run.engine().generate([row.source for row in rows], decode)
         return [outputs[0].text.replace("\n", " ") for outputs in in_order(results)]
 
     def evaluate(
