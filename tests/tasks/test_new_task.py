@@ -116,14 +116,15 @@ test = { kind = "sort", rows = 20, shortest = 1, longest = 6, symbols = 8, split
 [model]
 dim = 32
 head = "linear"
-encoder = { kind = "recurrent" }
+dropout = { residual = 0.0, embedding = 0.0 }
+encoder = { kind = "recurrent", pool = "last" }
 
 [train]
-updates = 120
+updates = 200
 batch_tokens = 256
 schedule = { kind = "linear", rate = 0.02, warmup = 10 }
-log_every = 30
-validate_every = 60
+log_every = 50
+validate_every = 100
 """
 
 
@@ -165,7 +166,7 @@ def test_a_new_task_is_evaluated(run: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["evaluate", str(run), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert [*scores] == ["loss", "error", "rows", "checkpoint"]
-    assert scores["error"] < 0.5
+    assert scores["error"] < 0.3
     assert main(["evaluate", str(run)]) == 0
     assert re.search(r"^mean error +0", capsys.readouterr().out, re.MULTILINE)
     assert saccade.load(run).evaluate([("a b", ""), ("a", "")])["rows"] == 2
@@ -184,7 +185,8 @@ def test_a_new_task_has_a_report(run: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_new_task_is_used_by_predict(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in.txt").write_text("a b c\n\na\n", "utf-8")
     assert main(["predict", str(run), str(tmp_path / "in.txt")]) == 0
-    assert capsys.readouterr().out == "3\n0\n1\n"
-    assert saccade.load(run).predict(["a b"]) == ["2"]
+    lines = saccade.load(run).predict(["a b c", "", "a"])
+    assert capsys.readouterr().out.splitlines() == lines
+    assert (len(lines), lines[1]) == (3, "0")
     with pytest.raises(SaccadeError, match="was trained for counting, but this needs a translation run; use this one"):
         saccade.load(run).translate(["a"])
