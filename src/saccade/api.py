@@ -13,7 +13,7 @@ from saccade.config import factory_of, kind_of, suggestion
 from saccade.data.batches import Corpus
 from saccade.data.codecs import Codecs
 from saccade.data.links import Links
-from saccade.data.sources import NoSource
+from saccade.data.sources import NoSource, Pair, Row
 from saccade.data.tokenizers import END, SPECIAL, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, changed_decode_config, in_order
 from saccade.errors import ConfigError, DataError, RunError
@@ -29,7 +29,7 @@ from saccade.tasks.classification import Classification
 from saccade.tasks.evaluation import Evaluation
 from saccade.tasks.losses import teacher_forced_hidden
 from saccade.tasks.tagging import Tagging
-from saccade.tasks.task import EvaluationOptions, Task, TrainedModel, check_rows
+from saccade.tasks.task import EvaluationOptions, RowType, Task, TrainedModel, check_rows
 from saccade.tasks.translation import Translation, teacher_forced_cost
 from saccade.training.loop import train as run_training
 from saccade.training.progress import ConsoleReporter, Reporter
@@ -129,9 +129,9 @@ class Run:
         request = EngineRequest(self.folder.path, self.checkpoint.name, lambda: self, quantization=self._quantization)
         return choose(self._engine, request).engine
 
-    def predict(self, items: Sequence[Any]) -> list[str]:
+    def predict(self, items: Sequence[object]) -> list[str]:
         """The output for each source, of whatever task, as a line of text."""
-        rows = self._rows([(item, None) for item in items], "item")
+        rows = self._rows(self.task, [(item, None) for item in items], "item")
         return self.task.predict_lines(self._trained, rows)
 
     def outputs(
@@ -212,7 +212,7 @@ class Run:
         """A label for each step of each sequence. A sequence is a list of words, a text of words separated by spaces,
         or frames [T F]."""
         task = self.require(Tagging)
-        rows = self._rows([(sequence, None) for sequence in sequences], "sequence")
+        rows = self._rows(task, [(sequence, None) for sequence in sequences], "sequence")
         return task.predict(self.model, self.codecs, rows, *self._limits)
 
     def classify(self, items: Sequence[str | np.ndarray]) -> list[str]:
@@ -222,7 +222,7 @@ class Run:
     def probabilities(self, items: Sequence[str | np.ndarray]) -> list[dict[str, float]]:
         """Label → probability for each text or series [T F]; an empty dict for an empty one."""
         task = self.require(Classification)
-        rows = self._rows([(item, None) for item in items], "item")
+        rows = self._rows(task, [(item, None) for item in items], "item")
         probabilities = task.probabilities(self.model, self.codecs, rows, *self._limits)
         names = self.codecs.target.names
         return [dict(zip(names, map(float, p), strict=True)) if len(p) else {} for p in probabilities]
@@ -232,10 +232,10 @@ class Run:
         """The maximum length of a window, and the maximum number of tokens in a batch."""
         return self.recipe.data.longest, self.recipe.decode.batch_tokens
 
-    def _rows(self, pairs: Iterable[tuple[Any, Any]], noun: str) -> list[Any]:
+    def _rows(self, task: Task[RowType, Any], pairs: Iterable[tuple[object, object]], noun: str) -> list[RowType]:
         """Rows of sources and targets given in Python. `noun` is what messages call one of them."""
         return [
-            self.task.row(self.codecs, source, target, f"{noun} {number}")
+            task.row(self.codecs, source, target, f"{noun} {number}")
             for number, (source, target) in enumerate(pairs, 1)
         ]
 
@@ -243,7 +243,7 @@ class Run:
 
     def evaluate(
         self,
-        pairs: Sequence[tuple[Any, Any]] | None = None,
+        pairs: Sequence[tuple[object, object]] | None = None,
         *,
         decode: DecodeConfig | None = None,
         labels: Sequence[str] = (),
@@ -253,7 +253,7 @@ class Run:
         task = self.task
         if labels and not task.has_labels:
             raise ConfigError(f"labels: a {kind_of(self.recipe.task)} run has no labels; leave this argument out")
-        rows = self.test_rows() if pairs is None else self._rows(pairs, "pair")
+        rows = self.test_rows() if pairs is None else self._rows(task, pairs, "pair")
         skip_bad = self.recipe.data.skip_bad and pairs is None
         known = task.drop_unknown_labels(rows, self.codecs, skip_bad)
         scores = task.evaluate(self._trained, known, EvaluationOptions(decode or self.recipe.decode, tuple(labels)))
@@ -272,7 +272,7 @@ class Run:
         known = self.task.drop_unknown_labels(rows, self.codecs, self.recipe.data.skip_bad)
         return self.task.evaluate_for_report(self._trained, known, evaluation_split(self.recipe))
 
-    def test_rows(self) -> list[Any]:
+    def test_rows(self) -> list[Row]:
         """The rows of the recipe's test data."""
         splits = sources_of(self.recipe)
         self.folder.check_same_data({"test": splits["test"]})
@@ -288,7 +288,7 @@ class Run:
     def test_pairs(self) -> list[tuple[str, str]]:
         """The sources and references of the recipe's test data."""
         self.require(Translation)
-        return [(pair.source, pair.target) for pair in self.test_rows()]
+        return [(row.source, row.target) for row in self.test_rows() if isinstance(row, Pair)]
 
 
 def _axis(tokenizer: Tokenizer, ids: list[int]) -> Axis:

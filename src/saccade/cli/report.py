@@ -10,6 +10,7 @@ from saccade.cli.app import Checkpoint, app, must_be_run
 
 if TYPE_CHECKING:
     from saccade.api import Run
+    from saccade.data.codecs import AnyCodecs
     from saccade.recipe import Recipe
     from saccade.runs.folder import RunFolder
     from saccade.runs.history import ValidationRecord
@@ -89,7 +90,7 @@ def _manifest(run: "Run") -> dict[str, Any]:
     return checkpoints.verify(latest) | manifest if "averaged" in manifest and latest else manifest
 
 
-def _parameters(folder: "RunFolder", recipe: "Recipe", codecs: Any) -> int:
+def _parameters(folder: "RunFolder", recipe: "Recipe", codecs: "AnyCodecs") -> int:
     """The number of parameters, counted on the meta device."""
     import torch
 

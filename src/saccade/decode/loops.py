@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -50,19 +50,23 @@ class SingleHypothesis(Protocol):
         ...
 
 
-class StepModel(Protocol):
+MemoryType = TypeVar("MemoryType")  # what a model encodes the sources to
+_MemoryIn = TypeVar("_MemoryIn", contravariant=True)
+
+
+class StepModel(Protocol[_MemoryIn]):
     """A decoder with its head, as a search uses it. The type of memory and state is up to the model. A step may modify
     the state it is given, so each state can be used for one step only."""
 
-    def start(self, memory: Any, rows: int) -> DecoderState: ...
+    def start(self, memory: _MemoryIn, rows: int) -> DecoderState: ...
     def step(self, tokens: Int[Tensor, "B"], state: DecoderState) -> tuple[Float[Tensor, "B V"], DecoderState]: ...
-    def single(self, memory: Any) -> SingleHypothesis: ...
+    def single(self, memory: _MemoryIn) -> SingleHypothesis: ...
 
 
-class SingleRow:
+class SingleRow(Generic[MemoryType]):
     """A single hypothesis as a batch of one row, for models without a special path for it."""
 
-    def __init__(self, model: StepModel, memory: Any):
+    def __init__(self, model: StepModel[MemoryType], memory: MemoryType):
         self._model, self._state = model, model.start(memory, 1)
 
     def log_probs(self, token: int) -> np.ndarray:
@@ -79,8 +83,8 @@ class SingleRow:
 
 def run_search(
     search: Search,
-    model: StepModel,
-    memory: Any,
+    model: StepModel[MemoryType],
+    memory: MemoryType,
     constraints: Constraints,
     sentence_ids: list[int],
     scores: bool = True,
@@ -113,8 +117,8 @@ def _step(
 
 def greedy_or_sample(
     search: Search,
-    model: StepModel,
-    memory: Any,
+    model: StepModel[MemoryType],
+    memory: MemoryType,
     constraints: Constraints,
     sentence_ids: list[int],
     should_continue: Callable[[], bool],
@@ -207,7 +211,11 @@ def _uniform(seed: int, sentence_id: int, step: int) -> float:
 
 
 def beam(
-    search: Beam, model: StepModel, memory: Any, constraints: Constraints, should_continue: Callable[[], bool]
+    search: Beam,
+    model: StepModel[MemoryType],
+    memory: MemoryType,
+    constraints: Constraints,
+    should_continue: Callable[[], bool],
 ) -> SearchResults:
     """The most likely hypotheses of each sentence, extended together; finished sentences leave the batch."""
     sentences = len(constraints.longest)
@@ -240,10 +248,12 @@ def _is_finished(search: Beam, finished: list[ScoredTokens], open_log_prob: floa
     return worst_of_best >= output_score(search, open_log_prob, longest)
 
 
-class _Beams:
+class _Beams(Generic[MemoryType]):
     """The open hypotheses of all unfinished sentences: `size` consecutive rows per sentence."""
 
-    def __init__(self, model: StepModel, memory: Any, constraints: Constraints, sentences: int, size: int):
+    def __init__(
+        self, model: StepModel[MemoryType], memory: MemoryType, constraints: Constraints, sentences: int, size: int
+    ):
         self._model, self._constraints, self._size = model, constraints, size
         self._sentences = list(range(sentences))
         self._state = select(model.start(memory, sentences), torch.arange(sentences).repeat_interleave(size))

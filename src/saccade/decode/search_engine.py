@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import Generic, Protocol
 
 import numpy as np
 import torch
@@ -16,24 +16,27 @@ from saccade.data.batches import Corpus, Padded, by_length
 from saccade.data.tokenizers import END, Tokenizer
 from saccade.decode.constraints import Constraints
 from saccade.decode.engine import EMPTY_OUTPUT, DecodeConfig, Output, check_prefixes
-from saccade.decode.loops import ScoredTokens, StepModel, run_search
+from saccade.decode.loops import MemoryType, ScoredTokens, StepModel, run_search
 from saccade.decode.search import Search
 from saccade.decode.workers import limit_threads, parallel_map
 
 
-class DecodableModel(StepModel, Protocol):
+class DecodableModel(StepModel[MemoryType], Protocol[MemoryType]):
     """A whole model: an encoder, and a decoder that a search can step. The output for a source of so many tokens has
     at most `longest_output` tokens (None: no limit); both include their end symbol."""
 
     def longest_output(self, source_tokens: int) -> int | None: ...
-    def encode(self, source: Padded) -> Any: ...
+    def encode(self, source: Padded) -> MemoryType: ...
 
 
-class SearchEngine:
+class SearchEngine(Generic[MemoryType]):
     """Runs searches on a model, several batches in parallel. `session` opens the model for the time of one call."""
 
     def __init__(
-        self, session: Callable[[], AbstractContextManager[DecodableModel]], source: Tokenizer, target: Tokenizer
+        self,
+        session: Callable[[], AbstractContextManager[DecodableModel[MemoryType]]],
+        source: Tokenizer,
+        target: Tokenizer,
     ):
         self.session, self.source, self.target = session, source, target
 
@@ -68,7 +71,7 @@ class SearchEngine:
     @torch.inference_mode()
     def _generate_batch(
         self,
-        model: DecodableModel,
+        model: DecodableModel[MemoryType],
         corpus: Corpus,
         rows: list[int],
         search: Search,

@@ -6,7 +6,7 @@ A guided model also learns to translate much sooner: without a guide, learning w
 """
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from saccade.config import Natural, NotNegative, Slot, suggestion
 from saccade.data.batches import Batch, Padded
 from saccade.errors import BuildError
 from saccade.models.assemble import Model, cross_attentions
+from saccade.models.submodules import submodule
 from saccade.notes import RecordingModule
 from saccade.shapes import Float
 
@@ -49,7 +50,7 @@ class GuidedHead:
         self.step: Literal["input", "output"] = step
 
     def attention(self, model: Model) -> RecordingModule:
-        return cast(RecordingModule, model.get_submodule(self.path(model)))
+        return submodule(model, self.path(model), RecordingModule)
 
     def path(self, model: Model) -> str:
         """The module name of the guided attention."""

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from saccade.config import build
-from saccade.data.codecs import Codecs
+from saccade.data.codecs import AnyCodecs, Codecs
 from saccade.data.source_codecs import SOURCE_CODECS
-from saccade.data.sources import Loaded, Source, load_rows
+from saccade.data.sources import Loaded, Row, Source, load_rows
 from saccade.data.sources.series import groups_in_several_splits
 from saccade.errors import BuildError, ConfigError, DataError, RunError
 from saccade.models.assemble import Model
@@ -120,8 +120,8 @@ def prepare(
 
 
 def encode_data(
-    recipe: Recipe, task: Task, data: dict[str, Loaded], codecs: Codecs[Any, Any], report: Reporter
-) -> tuple[Encoded, Sequence[Any]]:
+    recipe: Recipe, task: Task, data: dict[str, Loaded], codecs: AnyCodecs, report: Reporter
+) -> tuple[Encoded, Sequence[Row]]:
     """The encoded training rows, and the development rows all of whose labels are known."""
     train = task.encode(data["train"].rows, codecs, recipe.data.longest)
     if not len(train.corpus):
@@ -175,9 +175,7 @@ def check_same_data_on_ranks(sums: dict[str, str], ranks: Ranks) -> None:
             raise DataError(f"{key}: differs from the file of rank 0; give every machine the same files")
 
 
-def codecs_of(
-    recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter, ranks: Ranks
-) -> Codecs[Any, Any]:
+def codecs_of(recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter, ranks: Ranks) -> AnyCodecs:
     """The codecs of rank 0, on every rank."""
     if ranks.count == 1:
         return own_codecs(recipe, run, data, report)
@@ -188,7 +186,7 @@ def codecs_of(
     return codecs or task.read(files, build(recipe.data.tokenizer, "data.tokenizer"), recipe.data.joint)
 
 
-def own_codecs(recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter) -> Codecs[Any, Any]:
+def own_codecs(recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter) -> AnyCodecs:
     """The stored codecs of the run; in a new run, codecs learned from the training rows."""
     stored = run.codecs(recipe) if run.started() else None
     if stored is not None:
