@@ -95,13 +95,15 @@ class Run:
     def require(self, task: type[TaskType]) -> TaskType:
         """The run's task, which must be of this class."""
         if not isinstance(self.task, task):
-            needed = next(kind for kind, factory in TASKS.items() if factory is task)
-            command = self.task.command
-            raise RunError(
-                f"{self.folder.path}: was trained for {kind_of(self.recipe.task)}, but this needs a {needed} run; use "
-                f"this one with `saccade {command}`, or Run.{command} in Python"
-            )
+            raise self._wrong_task(next(kind for kind, factory in TASKS.items() if factory is task))
         return self.task
+
+    def _wrong_task(self, needed: str) -> RunError:
+        command = self.task.command
+        return RunError(
+            f"{self.folder.path}: was trained for {kind_of(self.recipe.task)}, but this needs a {needed} run; use "
+            f"this one with `saccade {command}`, or Run.{command} in Python"
+        )
 
     @property
     def reads_frames(self) -> bool:
@@ -124,8 +126,9 @@ class Run:
 
     @cached_property
     def engine(self) -> Engine:
-        """The engine that computes translations."""
-        self.require(Translation)
+        """The engine that generates text from text."""
+        if not self.task.text_to_text:
+            raise self._wrong_task(kinds_with("text_to_text"))
         request = EngineRequest(self.folder.path, self.checkpoint.name, lambda: self, quantization=self._quantization)
         return choose(self._engine, request).engine
 

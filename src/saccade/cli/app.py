@@ -19,7 +19,7 @@ saccade demo                         train a small demo and show its attention
 
 saccade train recipe.toml            train a recipe; run again to resume
 
-saccade translate runs/recipe FILE   translate a file (see also tag, classify)
+saccade translate runs/recipe FILE   translate a file (see also tag, classify, predict)
 
 saccade serve runs/recipe            serve a web page and an HTTP API
 """
