@@ -17,7 +17,7 @@ from contracts.checks.models import (
     check_dropout_rates_are_used,
     check_training_after_inference,
 )
-from contracts.checks.pointwise import check_pointwise
+from contracts.checks.pointwise import check_feed_forward, check_pointwise
 from contracts.checks.positions import check_position
 from contracts.checks.schedules import check_schedule
 from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, on_model, patched
@@ -25,17 +25,22 @@ from contracts.variants import DEFAULT, NO_DROPOUT, B, D, T, V
 from saccade.inputs import Tokens
 from saccade.models.stacked import Stacked
 from saccade.optim.schedules import InverseRoot
-from saccade.parts import Dropout, LayerNorm, Learned, Rotary, Sinusoidal, TokenEmbedding
+from saccade.parts import Dropout, LayerNorm, Learned, PlainFeedForward, Rotary, Sinusoidal, TokenEmbedding
 from saccade.places import Places
 
 pytestmark = pytest.mark.slow
 # The original functions: the defects below call them after they are patched.
 STEP, EMBED, PLACES_OF, TURN = Stacked.step, Sinusoidal.embed, Places.of, Rotary.turn
+FEED_FORWARD = PlainFeedForward.forward
 IDS = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
 
 
 def norm_over_the_batch(self: nn.LayerNorm, x: torch.Tensor) -> torch.Tensor:
     return (x - x.mean((0, 1))) * self.weight + self.bias
+
+
+def feed_forward_that_counts_padding(self: PlainFeedForward, x: torch.Tensor, places: Places) -> torch.Tensor:
+    return FEED_FORWARD(self, x, places) * places.keep.float().mean()
 
 
 def sinusoid_from_position_0(self: Any, x: torch.Tensor, places: Places) -> torch.Tensor:
@@ -93,6 +98,11 @@ DEFECTS = [
         "a norm over the batch",
         patched(LayerNorm, "forward", norm_over_the_batch),
         (on_model(check_padding_has_no_effect), lambda: check_pointwise(LayerNorm(D))),
+    ),
+    Defect(
+        "a feed-forward that shares its capacity with padding",
+        patched(PlainFeedForward, "forward", feed_forward_that_counts_padding),
+        (lambda: check_feed_forward(PlainFeedForward(D)), on_model(check_padding_has_no_effect)),
     ),
     Defect(
         "sinusoidal positions start at 0 in every step",
