@@ -13,12 +13,12 @@ if the cell is bidirectional.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from saccade.config import Slot
 from saccade.errors import BuildError
@@ -65,14 +65,46 @@ class RecurrentNet(nn.Module):
         self, x: Float[Tensor, "B T I"], places: Places, state: CellState | None = None
     ) -> tuple[States, CellState]:
         stacked = None if state is None else self._stacked(state)
+        # torch's net can only draw from the global generator
+        net = self._layer_by_layer if self.dropout.drops and self.dropout.generator else self.net
         if not places.padded:
-            y, last = self.net(x, stacked)
+            y, last = net(x, stacked)
             return y, self._unstacked(last)
         lengths = places.keep.sum(1).clamp(min=1).cpu()  # torch cannot pack a row of length 0
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        y, last = self.net(packed, stacked)
+        y, last = net(packed, stacked)
         y, _ = pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
         return y, self._unstacked(last)
+
+    def _layer_by_layer(self, x: Any, state: Tensor | tuple[Tensor, ...] | None) -> tuple[Any, Any]:
+        """`self.net(x, state)` with the dropout between the layers drawn from the generator of this replica."""
+        ends = []
+        for layer in range(self.net.num_layers):
+            if layer:
+                x = x._replace(data=self.dropout(x.data)) if isinstance(x, PackedSequence) else self.dropout(x)
+            x, end = self._layer_net(layer)(x, self._layer_state(state, layer))
+            ends.append((end,) if isinstance(end, Tensor) else end)
+        last = tuple(torch.cat(vectors) for vectors in zip(*ends, strict=True))
+        return x, last[0] if self.state_vectors == 1 else last
+
+    def _layer_net(self, layer: int) -> nn.RNNBase:
+        """A net of one layer with the weights of this layer."""
+        size = self.net.input_size if layer == 0 else getattr(self.net, f"weight_ih_l{layer}").shape[1]
+        make = cast(Callable[..., nn.RNNBase], type(self.net))
+        options = {"batch_first": True, "bidirectional": self.net.bidirectional, "device": "meta"}
+        net = make(size, self.net.hidden_size, **options)
+        for name, _ in [*net.named_parameters()]:
+            setattr(net, name, getattr(self.net, name.replace("_l0", f"_l{layer}")))
+        return net
+
+    def _layer_state(self, state: Tensor | tuple[Tensor, ...] | None, layer: int) -> Any:
+        """The part of torch's state that belongs to a layer."""
+        if state is None:
+            return None
+        directions = 2 if self.net.bidirectional else 1
+        vectors = (state,) if isinstance(state, Tensor) else state
+        own = tuple(vector[directions * layer : directions * (layer + 1)] for vector in vectors)
+        return own[0] if self.state_vectors == 1 else own
 
     def initial_state(self, start: Float[Tensor, "B n"]) -> CellState:
         vectors = start.split(self.net.hidden_size, -1)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from saccade.config import NotNegative, Rate, Slot
 from saccade.notes import RecordingModule
+from saccade.parts.randomness import RandomModule
 from saccade.places import Places
 from saccade.shapes import AttentionMask, Bool, Float, Scores
 
@@ -76,7 +77,7 @@ class Sparsemax(nn.Module):
         return _zero_masked(torch.relu(shifted - threshold), keep)
 
 
-class Hard(RecordingModule):
+class Hard(RandomModule, RecordingModule):
     """Weight 1 for a single key: sampled from softmax(scores) in training, the most likely one in evaluation ("hard"
     attention, Xu et al. 2015, §4.1).
 
@@ -113,7 +114,7 @@ class Hard(RecordingModule):
 
     def sample(self, p: Scores) -> Tensor:
         """One key index per query [B H T 1], drawn with the probabilities p. For a row of zeros it is arbitrary."""
-        uniform = torch.rand(*p.shape[:-1], 1, device=p.device, dtype=p.dtype)
+        uniform = torch.rand(*p.shape[:-1], 1, device=p.device, dtype=p.dtype, generator=self.generator)
         reached = p.cumsum(-1) > uniform * p.sum(-1, keepdim=True)
         return reached.int().argmax(-1, keepdim=True)
 
