@@ -35,6 +35,7 @@ TRANSFERS: set[Any] = {Tensor.to, Tensor.cpu, Tensor.cuda}
 PROPERTIES: dict[Any, Callable[[Tensor], object]] = {
     Tensor.device.__get__: lambda tensor: CUDA,  # type: ignore[attr-defined]
     Tensor.is_cpu.__get__: lambda tensor: False,  # type: ignore[attr-defined]
+    Tensor.data_ptr: lambda tensor: tensor.values.data_ptr(),  # type: ignore[attr-defined]
     Tensor.is_cuda.__get__: lambda tensor: True,  # type: ignore[attr-defined]
 }
 
@@ -76,20 +77,23 @@ class SimulatedDevice:
     def __init__(self) -> None:
         self.reads: list[str] = []
         self.inside = False
-        self._fake_mode = FakeTensorMode()
-        self._verdicts: dict[Any, bool] = {}
 
-    def judge(self, func: Any, args: Any, kwargs: Any) -> bool:
-        """Whether the results of an operation are on the device. Raises an error if it mixes devices."""
-        leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        key = (func, tuple((isinstance(leaf, OnDevice), leaf.dtype, leaf.dim() == 0) for leaf in leaves))
-        if key not in self._verdicts:
-            with self._fake_mode:
-                fake_args, fake_kwargs = tree_map_only(Tensor, _fake, (args, kwargs))
-                result = func(*fake_args, **fake_kwargs)
-            results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-            self._verdicts[key] = any(result.device.type == CUDA.type for result in results)
-        return self._verdicts[key]
+
+FAKE_MODE = FakeTensorMode()
+VERDICTS: dict[Any, bool] = {}
+
+
+def judge(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether the results of an operation are on the device. Raises an error if it mixes devices."""
+    leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    key = (func, tuple((isinstance(leaf, OnDevice), leaf.dtype, leaf.dim() == 0) for leaf in leaves))
+    if key not in VERDICTS:
+        with FAKE_MODE:
+            fake_args, fake_kwargs = tree_map_only(Tensor, _fake, (args, kwargs))
+            result = func(*fake_args, **fake_kwargs)
+        results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        VERDICTS[key] = any(result.device.type == CUDA.type for result in results)
+    return VERDICTS[key]
 
 
 class _Calls(TorchFunctionMode):
@@ -159,12 +163,12 @@ class _Operations(TorchDispatchMode):
         leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         if not any(isinstance(leaf, OnDevice) for leaf in leaves):
             result = func(*args, **kwargs)
-            created = not leaves and self.device.inside
+            created = not leaves and self.device.inside and not result.dtype is torch.long
             return tree_map_only(Tensor, OnDevice, result) if created else result
         is_read = func in READING or (func is aten.index.Tensor and any(leaf.dtype is torch.bool for leaf in leaves))
         if is_read:
             self.device.reads.append(str(func))
-        on_device = func is not aten.equal.default if is_read else self.device.judge(func, args, kwargs)
+        on_device = func is not aten.equal.default if is_read else judge(func, args, kwargs)
         result = func(*_values(args), **_values(kwargs))
         if func is aten._pack_padded_sequence.default:
             return OnDevice(result[0]), result[1]  # the number of rows of each step is on the CPU
