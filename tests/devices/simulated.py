@@ -7,7 +7,7 @@ trainings and searches run, and their results can be compared with those of the 
 of a GPU, their rounding, random numbers and speed, autocast on `cuda`, and asynchronous execution.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import _engine_run_backward
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 aten = torch.ops.aten
@@ -163,7 +163,7 @@ class _Operations(TorchDispatchMode):
         leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         if not any(isinstance(leaf, OnDevice) for leaf in leaves):
             result = func(*args, **kwargs)
-            created = not leaves and self.device.inside and not result.dtype is torch.long
+            created = not leaves and self.device.inside and result.dtype is not torch.long
             return tree_map_only(Tensor, OnDevice, result) if created else result
         is_read = func in READING or (func is aten.index.Tensor and any(leaf.dtype is torch.bool for leaf in leaves))
         if is_read:

@@ -127,7 +127,7 @@ def average(model: nn.Module, folders: Sequence[Path]) -> None:
         load_weights(model, folder)
         for name, tensor in named_tensors(model)[0].items():
             if tensor.is_floating_point():
-                sums[name] = sums.get(name, 0) + tensor.detach().double()
+                sums[name] = sums.get(name, 0) + tensor.detach().cpu().double()
     with torch.no_grad():
         for name, tensor in named_tensors(model)[0].items():
             if name in sums:
