@@ -10,6 +10,7 @@ of a GPU, their rounding, random numbers and speed, autocast on `cuda`, and asyn
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -71,12 +72,12 @@ class OnDevice(torch.Tensor):
 class SimulatedDevice:
     """What the two modes below share. `reads` lists the operations that made the CPU wait for the device.
 
-    `inside` tells whether the call from Python that is being computed has an argument on the device. Tensors that
-    torch's C++ code creates for such a call are on the device, too."""
+    `caller` is the function that Python has called, if one of its arguments is on the device. Tensors that torch's C++
+    code creates for such a call are on the device, too."""
 
     def __init__(self) -> None:
         self.reads: list[str] = []
-        self.inside = False
+        self.caller: Any = None
 
 
 FAKE_MODE = FakeTensorMode()
@@ -119,8 +120,8 @@ class _Calls(TorchFunctionMode):
         return self._called(func, args, kwargs)
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
-        before = self.device.inside
-        self.device.inside = any(isinstance(leaf, OnDevice) for leaf in tree_leaves((args, kwargs)))
+        before = self.device.caller
+        self.device.caller = func if any(isinstance(leaf, OnDevice) for leaf in tree_leaves((args, kwargs))) else None
         try:
             if func is Tensor.backward:
                 one = torch.ones_like(args[0])
@@ -129,7 +130,7 @@ class _Calls(TorchFunctionMode):
                 return None
             return func(*args, **kwargs)
         finally:
-            self.device.inside = before
+            self.device.caller = before
 
     def _transfer(self, func: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """`to`, `cpu` and `cuda`."""
@@ -163,7 +164,9 @@ class _Operations(TorchDispatchMode):
         leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         if not any(isinstance(leaf, OnDevice) for leaf in leaves):
             result = func(*args, **kwargs)
-            created = not leaves and self.device.inside and result.dtype is not torch.long
+            created = not leaves and self.device.caller is not None
+            if self.device.caller is torch._VF._pad_packed_sequence and result.dtype is torch.long:
+                created = False  # the lengths of the sequences are on the CPU
             return tree_map_only(Tensor, OnDevice, result) if created else result
         is_read = func in READING or (func is aten.index.Tensor and any(leaf.dtype is torch.bool for leaf in leaves))
         if is_read:
@@ -192,13 +195,29 @@ def to_device(tensor: Tensor) -> Tensor:
     return torch.nn.Parameter(copy, tensor.requires_grad) if isinstance(tensor, torch.nn.Parameter) else copy
 
 
+def _enter_inference_mode(mode: Any) -> None:
+    """Like `no_grad`, because an OnDevice cannot be an inference tensor."""
+    mode.had_gradients = torch.is_grad_enabled()
+    torch.set_grad_enabled(mode.had_gradients and not mode.mode)
+
+
+def _exit_inference_mode(mode: Any, *error: object) -> None:
+    torch.set_grad_enabled(mode.had_gradients)
+
+
 @contextmanager
 def simulated_device() -> Iterator[SimulatedDevice]:
     """Inside the `with` block, tensors can be on `cuda`."""
     device = SimulatedDevice()
     torch.__future__.set_overwrite_module_params_on_conversion(True)  # a parameter cannot become an OnDevice in place
     try:
-        with _Operations(device), _Calls(device):
+        with (
+            torch.backends.cudnn.flags(enabled=False),
+            patch.object(torch.inference_mode, "__enter__", _enter_inference_mode),
+            patch.object(torch.inference_mode, "__exit__", _exit_inference_mode),
+            _Operations(device),
+            _Calls(device),
+        ):
             yield device
     finally:
         torch.__future__.set_overwrite_module_params_on_conversion(False)

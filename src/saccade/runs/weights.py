@@ -56,7 +56,7 @@ def write_checkpoint(
 
 def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
     try:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
         reason = str(error)  # the only place where safetensors gives the error number
         is_full = "No space left" in reason or f"os error {errno.ENOSPC}" in reason
