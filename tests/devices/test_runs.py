@@ -146,7 +146,7 @@ def label_recipe(task: str, folder: Path) -> dict[str, Any]:
     source = {"kind": kind, "file": "data.txt"}
     return {
         "data": {"folder": str(folder), "tokenizer": "words", "longest": 4}
-        | {split: source for split in ("train", "dev", "test")},
+        | dict.fromkeys(("train", "dev", "test"), source),
         "task": task,
         "model": {"dim": 16, "head": "linear", "shared_embeddings": False}
         | {"encoder": {"depth": 1, "block": {"self": {"heads": 2}, "feed_forward": {"inner": 16}}}},
@@ -156,5 +156,5 @@ def label_recipe(task: str, folder: Path) -> dict[str, Any]:
 
 def test_engines_without_torch_refuse_a_gpu(tmp_path: Path, gpu: SimulatedDevice, generator: DeviceGenerator) -> None:
     train(text_recipe(), tmp_path / "run", Recorder())
-    with pytest.raises(ConfigError, match='^device: "cuda" needs engine = "torch", got engine = "ctranslate2"'):
+    with pytest.raises(ConfigError, match=r'^device: "cuda" needs engine = "torch", got engine = "ctranslate2"'):
         api.load(tmp_path / "run", engine="ctranslate2", device="cuda")
