@@ -16,6 +16,7 @@ from saccade.data.links import Links
 from saccade.data.sources import NoSource, Pair, Row
 from saccade.data.tokenizers import END, SPECIAL, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, changed_decode_config, in_order
+from saccade.devices import DeviceName, choose_device
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.engines import ENGINES, QUANTIZATIONS, EngineRequest, choose
 from saccade.models.assemble import Model, is_cross_attention
@@ -38,11 +39,19 @@ from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 TaskType = TypeVar("TaskType", bound=Task)
 
 
-def load(path: str | Path, checkpoint: str = "auto", *, engine: str = "torch", quantization: str = "float32") -> "Run":
+def load(
+    path: str | Path,
+    checkpoint: str = "auto",
+    *,
+    engine: str = "torch",
+    quantization: str = "float32",
+    device: DeviceName = "auto",
+) -> "Run":
     """Open a trained run. `checkpoint`: auto, average, best, latest or step-N. `engine` computes translations: torch,
     ctranslate2, onnx, or auto for CTranslate2 if it is installed and can run the model, otherwise torch.
-    `quantization` int8 needs CTranslate2."""
-    return Run(Path(path), checkpoint, engine, quantization)
+    `quantization` int8 needs CTranslate2. `device` is that of torch: auto (cuda, else mps, else cpu), cpu, cuda or mps;
+    the other engines use the CPU."""
+    return Run(Path(path), checkpoint, engine, quantization, device)
 
 
 def train(
@@ -72,7 +81,12 @@ class Run:
     """A trained model with its codecs. Maps raw text or numeric series to raw text or labels."""
 
     def __init__(
-        self, path: Path, checkpoint: str = "auto", engine: str = "torch", quantization: str = QUANTIZATIONS[0]
+        self,
+        path: Path,
+        checkpoint: str = "auto",
+        engine: str = "torch",
+        quantization: str = QUANTIZATIONS[0],
+        device: DeviceName = "auto",
     ):
         if engine not in ENGINES:
             raise ConfigError(f"engine: unknown engine '{engine}'{suggestion(engine, ENGINES)}")
@@ -83,7 +97,11 @@ class Run:
         if quantization != QUANTIZATIONS[0] and engine not in ("auto", "ctranslate2"):
             raise ConfigError(f'quantization: "{quantization}" needs engine = "ctranslate2", got engine = "{engine}"')
         self._engine = engine if quantization == QUANTIZATIONS[0] else "ctranslate2"
-        self._quantization = quantization
+        if device in ("cuda", "mps") and self._engine not in ("auto", "torch"):
+            raise ConfigError(f'device: "{device}" needs engine = "torch", got engine = "{self._engine}"')
+        if device in ("cuda", "mps"):
+            self._engine = "torch"
+        self._quantization, self._device = quantization, choose_device(device, "device")
         self.folder = RunFolder(path)
         self.recipe = self.folder.config()
         self.checkpoint = self.folder.checkpoints.find(checkpoint)
@@ -122,7 +140,7 @@ class Run:
         with torch.random.fork_rng():
             model = self.folder.model(self.recipe, self.codecs)
         load_weights(model, self.checkpoint)
-        return model.eval()
+        return model.to(self._device).eval()
 
     @cached_property
     def engine(self) -> Engine:
@@ -169,8 +187,8 @@ class Run:
             target_ids = self.codecs.target.encode([target])[0]
         batch = Corpus([source_ids], [target_ids], self.task.collate).batch([0])
         with torch.inference_mode(), capture(self.model) as captured:
-            teacher_forced_hidden(self.model, batch)
-            weights = {name: tensor[0].numpy().astype(np.float32) for name, tensor in captured.items()}
+            teacher_forced_hidden(self.model, batch.to(self._device))
+            weights = {name: tensor[0].cpu().numpy().astype(np.float32) for name, tensor in captured.items()}
         assert batch.inputs is not None
         axes = {
             "source": _axis(self.codecs.source, [*source_ids, END]),

@@ -56,6 +56,10 @@ Checkpoint = Annotated[
     str,
     Parameter(help="average, best, latest or step-N; auto takes the first of average, best and latest that exists."),
 ]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda", "mps"],
+    Parameter(help="The device of the torch engine; auto takes cuda, mps or cpu, the first that this machine has."),
+]
 EngineName = Literal["auto", "torch", "ctranslate2", "onnx"]
 Quantization = Literal["float32", "int8"]
 InputFile = Annotated[str, Parameter(allow_leading_hyphen=True)]  # `-` is stdin

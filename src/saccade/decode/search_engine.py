@@ -25,6 +25,8 @@ class DecodableModel(StepModel[MemoryType], Protocol[MemoryType]):
     """A whole model: an encoder, and a decoder that a search can step. The output for a source of so many tokens has
     at most `longest_output` tokens (None: no limit); both include their end symbol."""
 
+    device: torch.device  # of the sources that `encode` takes, and of all that `step` takes and returns
+
     def longest_output(self, source_tokens: int) -> int | None: ...
     def encode(self, source: Padded) -> MemoryType: ...
 
@@ -66,7 +68,9 @@ class SearchEngine(Generic[MemoryType]):
                 should_continue=should_continue,
             )
             longest_first = batches[::-1]  # so that no worker is still busy with a long batch when the others are done
-            yield from chain.from_iterable(parallel_map(work, longest_first))
+            # threads would only wait for each other at a GPU
+            results = parallel_map(work, longest_first) if model.device.type == "cpu" else map(work, longest_first)
+            yield from chain.from_iterable(results)
 
     @torch.inference_mode()
     def _generate_batch(
@@ -79,9 +83,9 @@ class SearchEngine(Generic[MemoryType]):
         first: int,
         should_continue: Callable[[], bool],
     ) -> list[tuple[int, list[Output]]]:
-        source = Padded.of([np.append(corpus.source(row), END) for row in rows])
+        source = Padded.of([np.append(corpus.source(row), END) for row in rows]).to(model.device)
         longest = [_length_limit(model, len(corpus.source(row)), decode) for row in rows]
-        constraints = Constraints.of(longest, [corpus.target(row).tolist() for row in rows])
+        constraints = Constraints.of(longest, [corpus.target(row).tolist() for row in rows]).to(model.device)
         sentence_ids = [first + row for row in rows]
         with limit_threads(len(rows) * search.width):  # a step of one hypothesis is slower on two threads than on one
             memory = model.encode(source)

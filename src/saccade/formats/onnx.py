@@ -14,6 +14,7 @@ from saccade.config import choices_of, kind_of
 from saccade.data.batches import Padded
 from saccade.decode.loops import SingleHypothesis, SingleRow
 from saccade.decode.search_engine import SearchEngine
+from saccade.devices import CPU
 from saccade.errors import RunError, SaccadeError, remedy
 from saccade.formats.export import Unsupported
 from saccade.formats.exported import EXPORT_AGAIN, ExportableRun, ExportConfig, read_exported, write_exported
@@ -107,6 +108,8 @@ class OnnxModel:
                 "again"
             )
         self._step_outputs = ["log_probs", *(NEXT_STATE_PREFIX + name for name in self._changing)]
+
+    device = CPU  # the only device for which sessions are opened
 
     def longest_output(self, source_tokens: int) -> int | None:
         return self._longest_output

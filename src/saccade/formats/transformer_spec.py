@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from saccade.config import Choice, kind_of
+from saccade.config import Choice
 from saccade.formats.known_options import KnownOptions, why_unknown
 from saccade.models.assemble import Model, ModelConfig
 from saccade.models.blocks import Standard

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from saccade.config import Slot
+from saccade.devices import full_precision, is_mixed
 from saccade.errors import BuildError
 from saccade.parts.dropout import Dropout
 from saccade.places import Places
@@ -51,7 +52,8 @@ CellStep = Callable[[Tensor, tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, 
 
 
 class RecurrentNet(nn.Module):
-    """A recurrent net of torch, with `cell_step` to compute one step of one of its layers."""
+    """A recurrent net of torch, with `cell_step` to compute one step of one of its layers. In mixed precision its state
+    and its products stay float32: rounding errors would add up over the steps."""
 
     def __init__(self, net: nn.RNNBase, cell_step: CellStep, state_vectors: int):
         super().__init__()
@@ -64,6 +66,9 @@ class RecurrentNet(nn.Module):
     def whole(
         self, x: Float[Tensor, "B T I"], places: Places, state: CellState | None = None
     ) -> tuple[States, CellState]:
+        if is_mixed(x):
+            with full_precision(x):
+                return self.whole(x.float(), places, None if state is None else _float32(state))
         stacked = None if state is None else self._stacked(state)
         # torch's net can only draw from the global generator
         net = self._layer_by_layer if self.dropout.drops and self.dropout.generator else self.net
@@ -115,6 +120,9 @@ class RecurrentNet(nn.Module):
         return F.linear(x, weight[:, first : first + x.shape[-1]], None if first else bias)
 
     def step(self, gates: Float[Tensor, "B G"], state: CellState) -> tuple[Vectors, CellState]:
+        if is_mixed(gates):
+            with full_precision(gates):
+                return self.step(gates.float(), _float32(state))
         new_state: list[tuple[Tensor, ...]] = []
         for layer, layer_state in enumerate(state):
             weight_ih, weight_hh, bias_ih, bias_hh = self._weights(layer)
@@ -136,6 +144,10 @@ class RecurrentNet(nn.Module):
     def _unstacked(self, last: Tensor | tuple[Tensor, ...]) -> CellState:
         vectors = (last,) if isinstance(last, Tensor) else last
         return tuple(zip(*(vector.unbind(0) for vector in vectors), strict=True))
+
+
+def _float32(state: CellState) -> CellState:
+    return tuple(tuple(vector.float() for vector in layer) for layer in state)
 
 
 def _init_weights(net: nn.RNNBase) -> None:

@@ -1,6 +1,7 @@
 """Dropout (Srivastava et al. 2014) with a mask that is cheap to generate, and stochastic depth (Huang et al. 2016)."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from saccade.errors import BuildError
@@ -12,9 +13,9 @@ MAX_DROPOUT_RATE = 0.998  # a mask has 8 random bits per element: a higher rate 
 class Dropout(RandomModule):
     """y = x · mask / (1 − rate) in training, y = x in evaluation (Srivastava et al. 2014).
 
-    In a small model a random float per element would cost more than the rest of the layer. The mask is therefore drawn
-    as random bytes, eight from one 64-bit integer. This rounds the rate to a multiple of 1/256; the scale uses the
-    rounded rate.
+    In a small model a random float per element would cost more than the rest of the layer. On the CPU the mask is
+    therefore drawn as random bytes, eight from one 64-bit integer. This rounds the rate to a multiple of 1/256; the
+    scale uses the rounded rate. On a GPU it is torch's dropout with the rounded rate.
     """
 
     def __init__(self, rate: float):
@@ -24,11 +25,15 @@ class Dropout(RandomModule):
             raise BuildError(f"the dropout rate must be from 0 to {MAX_DROPOUT_RATE}, got {rate}")
 
     def forward(self, x: Tensor) -> Tensor:
-        return x * self._mask(x) if self.drops else x
+        if not self.drops:
+            return x
+        return x * self._mask(x) if x.is_cpu else F.dropout(x, self.threshold / 256)
 
     def added(self, x: Tensor, y: Tensor) -> Tensor:
         """x + dropout(y), in one pass over both."""
-        return torch.addcmul(x, y, self._mask(y)) if self.drops else x + y
+        if self.drops and x.is_cpu and x.dtype is y.dtype:
+            return torch.addcmul(x, y, self._mask(y))
+        return x + self(y)
 
     @property
     def drops(self) -> bool:

@@ -43,6 +43,8 @@ CHANGEABLE_KEYS = {
     "train.average",
     "train.log_every",
     "train.parallelism",
+    "train.device",
+    "train.precision",
 }
 
 

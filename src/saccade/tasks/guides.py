@@ -85,7 +85,8 @@ def penultimate(names: Iterable[str]) -> str:
 def _link_rest_to_end(links: Float[Tensor, "B T S"], source: Padded) -> Float[Tensor, "B T S"]:
     """Link each target word to the source's end symbol too, with such a weight that its links sum to 1."""
     rows, positions = source.values.shape[:2]
-    lengths = torch.full((rows,), positions) if source.keep is None else source.keep.sum(-1)
+    keep = source.keep
+    lengths = torch.full((rows,), positions, device=links.device) if keep is None else keep.sum(-1)
     end = F.one_hot(lengths - 1, positions).to(links.dtype)
     return links + (1 - links.sum(-1, keepdim=True)) * end[:, None]
 

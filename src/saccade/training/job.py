@@ -14,12 +14,14 @@ from saccade.data.codecs import AnyCodecs, Codecs
 from saccade.data.source_codecs import SOURCE_CODECS
 from saccade.data.sources import Loaded, Row, Source, load_rows
 from saccade.data.sources.series import groups_in_several_splits
+from saccade.devices import RANDOM_STATES, check_precision, random_states, restore_random_states
 from saccade.errors import BuildError, ConfigError, DataError, RunError
 from saccade.models.assemble import Model
 from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe, sources_of
 from saccade.runs.folder import RunFolder, checksums, learn_codecs
 from saccade.tasks.task import Encoded, Task, check_rows
+from saccade.training.device_loss import DeviceLoss
 from saccade.training.progress import Reporter
 from saccade.training.ranks import Ranks, SingleProcess, rank_seed
 from saccade.training.strategies import Strategy, full_tensor, shard_like, strategy_for
@@ -54,30 +56,43 @@ class TrainingJob:
         }
 
     def training_tensors(self) -> dict[str, Tensor]:
-        """What resuming needs besides the weights: the optimizer's tensors and the random state of every rank."""
-        random_states = enumerate(self.ranks.all_gather(torch.get_rng_state()))
+        """What resuming needs besides the weights: the optimizer's tensors and the random states of every rank."""
         tensors = {name: full_tensor(value) for name, value in sorted(self.optimizer_tensors.items())}
-        return tensors | {rng_name(rank): state for rank, state in random_states}
+        for name, state in random_states(self.ranks.device).items():
+            tensors |= {rng_name(name, rank): state for rank, state in enumerate(self.ranks.all_gather(state))}
+        return tensors
 
     def restore_tensors(self, tensors: dict[str, Tensor], checkpoint: Path) -> None:
         """Load the tensors of a checkpoint on every rank. Rank 0 provides them."""
         parameters = dict(self.strategy.model.named_parameters())
+        states: dict[str, Tensor] = {}
         for path, value in self.ranks.broadcast_tensors(tensors):
             key, _, name = path.partition("/")
             if name in parameters:
                 self.optimizer.state[parameters[name]][key] = shard_like(parameters[name], value)
-            elif path == rng_name(self.ranks.rank):
-                torch.set_rng_state(value)
-            elif key != "random":
+            elif path == rng_name(key, self.ranks.rank):
+                states[key] = value
+            elif key not in RANDOM_STATES:
                 raise RunError(
                     f"{checkpoint}: holds the optimizer state {key} of the weight {name}, which the model does not "
                     "have, so the checkpoint is of another model; train a new run with --run DIR"
                 )
+        restore_random_states(states, self.ranks.device)
+
+    @property
+    def device_facts(self) -> dict[str, str]:
+        """On what the bits of the result depend, for the manifest of a checkpoint. What is as in DEFAULT_FACTS is left
+        out."""
+        facts = {"device": self.ranks.device.type, "precision": self.recipe.train.precision}
+        return {name: value for name, value in facts.items() if value != DEFAULT_FACTS[name]}
 
 
-def rng_name(rank: int) -> str:
-    """The name of a rank's random state in a checkpoint."""
-    return f"random/{rank}" if rank else "random"
+DEFAULT_FACTS = {"device": "cpu", "precision": "float32"}
+
+
+def rng_name(generator: str, rank: int) -> str:
+    """The name of a random state of a rank in a checkpoint."""
+    return f"{generator}/{rank}" if rank else generator
 
 
 SINGLE_PROCESS = SingleProcess()
@@ -87,6 +102,7 @@ def prepare(
     recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool = False, ranks: Ranks = SINGLE_PROCESS
 ) -> TrainingJob:
     """Read and check all data, load or learn the codecs, and build the model."""
+    check_precision(recipe.train.precision, ranks.device, "train.precision")
     splits, task = sources_of(recipe), recipe.built_task
     sums = checksums(splits)
     if ranks.is_main and run.started():
@@ -97,7 +113,10 @@ def prepare(
     train, dev = encode_data(recipe, task, data, codecs, report)
     task.prepare(train, report.say)
     model = run.model(recipe, codecs)
-    strategy = strategy_for(model, task, recipe.train.parallelism, ranks, train.corpus.batch([0]), recipe.model.dim)
+    if recipe.train.parallelism == "replicated" or ranks.count == 1:
+        model = model.to(ranks.device)
+    loss = DeviceLoss(task, ranks.device, recipe.train.precision)
+    strategy = strategy_for(model, loss, recipe.train.parallelism, ranks, train.corpus.batch([0]), recipe.model.dim)
     if ranks.count > 1:
         torch.manual_seed(rank_seed(recipe.seed, ranks.rank))
     try:

@@ -23,7 +23,7 @@ from saccade.models.assemble import Model
 from saccade.parts.randomness import set_generator
 from saccade.runs.weights import named_tensors
 from saccade.tasks.losses import Loss
-from saccade.tasks.task import Task
+from saccade.training.device_loss import LossFunction
 
 MIN_SHARD_TOKENS = 256  # padded tokens of a shard on its longer side; smaller shards are not worth a thread
 # Padded tokens × model width of a shard: larger shards are hardly faster, and their activations need memory.
@@ -49,7 +49,7 @@ class ThreadedReplicas:
     number of threads gives bit-identical gradients.
     """
 
-    def __init__(self, model: Model, task: Task, threads: int, dim: int):
+    def __init__(self, model: Model, task: LossFunction, threads: int, dim: int):
         self.model, self.task = model, task
         self._shard_tokens = max(MIN_SHARD_TOKENS, MAX_LAYER_ACTIVATIONS // dim)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
