@@ -69,6 +69,15 @@ def without_shape_checks() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The cache of encoded data is in a temporary folder, also for processes that tests start."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SACCADE_CACHE", str(folder))
+        yield folder
+
+
 # Fixtures that start a browser, a server or training processes: the tests that use them are slow.
 SLOW_FIXTURES = {"browser", "server", "serve", "scripted", "drive", "reference", "two_ranks_run"}
 

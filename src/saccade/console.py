@@ -3,7 +3,7 @@
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,17 +35,23 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def track(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
-    """Iterate and show progress: a bar on a terminal, otherwise a line every PLAIN_PROGRESS_SECONDS."""
+def track(items: Iterable[_T], total: int, label: str, size: Callable[[_T], int] = lambda item: 1) -> Iterator[_T]:
+    """Iterate and show progress: a bar on a terminal, otherwise a line every PLAIN_PROGRESS_SECONDS. `total` is the sum
+    of the sizes of all items."""
     screen = console()
     if screen.is_terminal:
         with Progress(console=screen, transient=True) as bar:
-            yield from bar.track(items, total=total, description=label)
+            task = bar.add_task(label, total=total)
+            for item in items:
+                yield item
+                bar.advance(task, size(item))
         return
     began = printed = time.monotonic()
-    for count, item in enumerate(items, 1):
+    done = 0
+    for item in items:
         yield item
+        done += size(item)
         now = time.monotonic()
-        if now - printed > PLAIN_PROGRESS_SECONDS and count < total:
-            screen.print(f"{label}: {count:,} of {total:,}, {clock((now - began) / count * (total - count))} left")
+        if now - printed > PLAIN_PROGRESS_SECONDS and done < total:
+            screen.print(f"{label}: {done:,} of {total:,}, {clock((now - began) / done * (total - done))} left")
             printed = now

@@ -1,5 +1,5 @@
-"""Sorting rows by length and cutting them into batches, for many millions of rows: vectorized, and with at most 16 bytes
-of temporary memory per row."""
+"""Sorting rows by length and cutting them into batches, for many millions of rows: vectorized, with 16 bytes of
+memory per row."""
 
 from collections.abc import Callable
 
@@ -10,8 +10,8 @@ MAX_SORT_KEY = 2**63 - 1
 
 
 def sorted_by_length(order: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Sort the row numbers `order` by the length `first` and then `second` of each row; rows of equal lengths keep their
-    order. Equal to `order[np.lexsort((second[order], first[order]))]`.
+    """Sort the row numbers `order` by the length `first` and then `second` of each row; of rows with equal lengths, the
+    order stays. Equal to `order[np.lexsort((second[order], first[order]))]`.
 
     One sort of the integers (first · width + second) · rows + position is several times as fast as a lexsort.
     """

@@ -5,15 +5,16 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from saccade.data.batches import Batch, Corpus
+from saccade.data.batches import NO_LABEL, Batch, Corpus
 from saccade.data.codecs import Scaling
+from saccade.data.flat_rows import FlatRows
 from saccade.data.sources.rows import Pair, Row, Series
 from saccade.data.tokenizers import Tokenizer
 from saccade.models.assemble import Model, Reads
 from saccade.places import Memory
 from saccade.tasks.labeling import LabelCodecs, Labeling, must_be_frames, must_be_text, short
 from saccade.tasks.losses import Loss, sequence_label_loss
-from saccade.tasks.task import Encoded, ValidationSample
+from saccade.tasks.task import Encoded, ValidationSample, counts_of, kept_rows
 from saccade.tasks.windows import WindowOutput, predict_windows
 
 TextOrSeries = Pair | Series  # `Series` with one label for the whole series
@@ -27,6 +28,8 @@ class Classification(Labeling):
     rows: tuple[type, ...] = (Pair, Series)
     expects = "one label for each text or series"
     unit = "sequences"
+    text_sides = ("source",)
+    encodes_text_alone = True
 
     def accepts(self, row: Row) -> bool:
         return isinstance(row, Pair) or (isinstance(row, Series) and isinstance(row.target, str))
@@ -40,14 +43,18 @@ class Classification(Labeling):
 
     def encode(self, rows: Sequence[TextOrSeries], codecs: LabelCodecs, longest: int) -> Encoded:
         """Sequences that are empty, unlabeled or longer than `longest` tokens or frames are left out."""
-        sources = encode_items(rows, codecs.source)
-        targets = [codecs.target.encode(self.labels(row), row.location) for row in rows]
-        empty = [not len(s) or bool(t[0] < 0) for s, t in zip(sources, targets, strict=True)]
-        long = [len(source) > longest for source in sources]
-        kept = [i for i in range(len(rows)) if not empty[i] and not long[i]]
-        corpus = Corpus([sources[i] for i in kept], [targets[i] for i in kept], self.collate)
-        left_out = {"empty or without a label": sum(empty), "too long": sum(long)}
-        return Encoded(corpus, tuple(rows[i].location for i in kept), left_out)
+        sources = FlatRows.of(encode_items(rows, codecs.source))
+        targets = FlatRows.of([codecs.target.encode(self.labels(row), row.location) for row in rows])
+        left_out = self.left_out(sources, targets, longest)
+        kept = kept_rows(left_out)
+        corpus = Corpus(sources.take(kept), targets.take(kept), self.collate)
+        return Encoded(corpus, tuple(rows[i].location for i in np.flatnonzero(kept).tolist()), counts_of(left_out))
+
+    def left_out(self, sources: FlatRows, targets: FlatRows, longest: int) -> dict[str, np.ndarray]:
+        return {
+            "empty or without a label": (sources.lengths == 0) | (targets.values == NO_LABEL),
+            "too long": sources.lengths > longest,
+        }
 
     def batch_loss(self, model: Model, batch: Batch, smoothing: float) -> Loss:
         return sequence_label_loss(model, batch, smoothing)

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -87,7 +87,7 @@ class Labeling(ABC):
 
     # ── shared by both tasks ──
 
-    def learn(self, rows: Sequence[Row], kind: TokenizerKind, joint: bool) -> LabelCodecs:
+    def learn(self, rows: Iterable[Row], kind: TokenizerKind, joint: bool) -> LabelCodecs:
         labels = LabelCodec.learn(name for row in rows for name in self.labels(row))
         series = [row.source for row in rows if isinstance(row, Series)]
         return Codecs(Scaling.learn(series) if series else kind.learn(map(self.text, rows)), labels)

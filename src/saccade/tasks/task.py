@@ -1,14 +1,15 @@
 """The contract of a task: rows → batches, model and batch → loss, model outputs → scores."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
 from saccade.data.batches import Batch, Collate, Corpus, by_length
 from saccade.data.codecs import Codecs
+from saccade.data.flat_rows import FlatRows
 from saccade.data.sources.rows import Row
 from saccade.data.tokenizers import TokenizerKind
 from saccade.decode.engine import DecodeConfig
@@ -41,7 +42,7 @@ class Encoded:
     """Rows encoded for training, and the number of rows that were left out for each reason."""
 
     corpus: Corpus
-    locations: tuple[str, ...]  # file:line of each row
+    locations: Sequence[str]  # file:line of each row
     left_out: dict[str, int]
 
 
@@ -78,9 +79,9 @@ class Task(Protocol):
         """Whether the task can be trained on this row."""
         ...
 
-    def learn(self, rows: Sequence[Any], kind: TokenizerKind, joint: bool) -> Codecs[Any, Any]:
+    def learn(self, rows: Iterable[Any], kind: TokenizerKind, joint: bool) -> Codecs[Any, Any]:
         """Learn the codecs from the training rows: tokenizers of this kind (one for both sides if `joint`), the scaling
-        of numeric series, the label set."""
+        of numeric series, the label set. The rows are iterated once or several times."""
         ...
 
     def files(self, codecs: Codecs[Any, Any]) -> dict[str, bytes]:
@@ -116,6 +117,32 @@ class Task(Protocol):
     ) -> Validation:
         """Compute all `metrics` on the development rows."""
         ...
+
+
+@runtime_checkable
+class PairTask(Protocol):
+    """What a task adds so that its training pairs can be encoded in blocks and stored in the cache."""
+
+    text_sides: tuple[Literal["source", "target"], ...]  # the other side is a label
+
+    @property
+    def encodes_text_alone(self) -> bool:
+        """Whether training needs nothing of a pair but the ids of its texts and its label."""
+        ...
+
+    def left_out(self, sources: FlatRows, targets: FlatRows, longest: int) -> dict[str, np.ndarray]:
+        """For each reason to leave rows out of training, the rows [rows] that it applies to."""
+        ...
+
+
+def kept_rows(left_out: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The rows [rows] that no reason applies to."""
+    return ~np.any([*left_out.values()], axis=0)
+
+
+def counts_of(left_out: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """The number of rows that each reason applies to."""
+    return {reason: int(rows.sum()) for reason, rows in left_out.items()}
 
 
 def generates(task: Task) -> bool:

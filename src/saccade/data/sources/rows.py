@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -84,6 +84,20 @@ class Source(Protocol):
     def rows(self) -> Iterator[Row | BadRow]:
         """All rows in the order of the file, without loading the file into memory."""
         ...
+
+
+@runtime_checkable
+class LineSource(Source, Protocol):
+    """A source of pairs, each from one line of its first file (and of the others). The texts hold no newline."""
+
+    def location(self, line: int) -> str:
+        """The `location` of the pair in a line, counted from 1."""
+        ...
+
+
+def line_of(pair: Pair) -> int:
+    """The number of a pair's line: the inverse of `LineSource.location`."""
+    return int(pair.location[pair.location.rindex(":") + 1 :])
 
 
 class MissingFile(DataError):
