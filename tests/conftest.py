@@ -2,7 +2,9 @@
 fixtures are marked slow."""
 
 import os
+import shutil
 import sys
+import tempfile
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from beartype import beartype
 
 sys.path.append(str(Path(__file__).parent))  # so that tests can import `contracts.checks` and each other's helpers
 torch.set_num_threads(1)
+os.environ["SACCADE_CACHE"] = tempfile.mkdtemp(prefix="saccade-cache-")  # also for processes that tests start
 os.environ["HF_HUB_OFFLINE"] = "1"  # transformers reads it when it is imported: tests must not use the network
 
 CHECKED = [
@@ -70,12 +73,9 @@ def without_shape_checks() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The cache of encoded data is in a temporary folder, also for processes that tests start."""
-    folder = tmp_path_factory.mktemp("cache")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SACCADE_CACHE", str(folder))
-        yield folder
+def temporary_cache() -> Iterator[None]:
+    yield
+    shutil.rmtree(os.environ["SACCADE_CACHE"], ignore_errors=True)
 
 
 # Fixtures that start a browser, a server or training processes: the tests that use them are slow.

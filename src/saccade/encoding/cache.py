@@ -16,7 +16,7 @@ from saccade.errors import RunError, remedy
 from saccade.runs.files import discard, locked, new_folder, verify
 
 VARIABLE = "SACCADE_CACHE"
-ADVICE = f'free or change it, set {VARIABLE} to another folder, or set data.cache = "never"'
+ADVICE = f'you can also set {VARIABLE} to another folder, or data.cache to "never"'
 CACHE_TAG = "CACHEDIR.TAG"  # https://bford.info/cachedir: backup programs leave the folder out
 CACHE_TAG_CONTENT = "Signature: 8a477f597d28d172789f06886806bc55\n# Encoded data of Saccade; it may be deleted.\n"
 
