@@ -2,19 +2,18 @@
 are the same."""
 
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, cast
 
 import sentencepiece
 
 from saccade.config import build, factory_of, kind_of, plain
-from saccade.console import track
+from saccade.console import track, track_fast
 from saccade.data.codecs import Codecs
 from saccade.data.sources import LineSource, Loaded, Pair, RowStream, Series, Source
-from saccade.data.sources.rows import count_lines
+from saccade.data.sources.rows import line_total
 from saccade.encoding.cache import Cache, key_of, usable_folder
 from saccade.encoding.pair_arrays import PairEncoder, encode_blocks, map_pairs
 from saccade.encoding.tokenizer_pool import cores
@@ -26,10 +25,7 @@ from saccade.training.ranks import Ranks
 
 ARRAYS_FORMAT = 1  # part of every key: raise it when the arrays of the same data would differ
 CACHED_FROM_BYTES = 16_000_000  # size of the data files from which `data.cache = "auto"` uses the cache
-PROGRESS_ROWS = 10_000
 
-_T = TypeVar("_T")
-_Sized = TypeVar("_Sized", bound=Sized)
 Report = Callable[[str], None]
 
 
@@ -79,7 +75,8 @@ class CachedPairs:
 
         def make(folder: Path) -> dict[str, Any]:
             self.cache.report("learning the tokenizer")
-            rows = _TrackedRows(self.stream, lambda chunks: self._track(chunks, "reading the training text"))
+            lines = line_total(self.source)
+            rows = _Repeated(lambda: track_fast(self.stream(), lines, "reading the training text"))
             codecs = learn_codecs(self.recipe, rows)
             for name, content in task.files(codecs).items():
                 (folder / name).write_bytes(content)
@@ -103,7 +100,8 @@ class CachedPairs:
 
         def make(folder: Path) -> dict[str, Any]:
             stream = self.stream()
-            blocks = self._track(encoder.blocks(cast("Iterable[Pair]", stream)), "encoding the training text")
+            blocks = encoder.blocks(cast("Iterable[Pair]", stream))
+            blocks = track(blocks, line_total(self.source), "encoding the training text", size=len)
             left_out = encode_blocks(blocks, encoder, kind, cores(), folder)
             return {"left_out": left_out, "bad_rows": stream.bad_rows}
 
@@ -114,10 +112,6 @@ class CachedPairs:
     def stream(self) -> RowStream:
         """The usable pairs, read from the files."""
         return RowStream(self.source, skip_bad=self.recipe.data.skip_bad)
-
-    def _track(self, blocks: Iterable[_Sized], label: str) -> Iterator[_Sized]:
-        name, path = next(iter(self.source.files().items()))
-        return track(blocks, count_lines(path, name), label, size=len)
 
     def _facts(self) -> dict[str, Any]:
         """What the rows depend on, and the versions of what encodes them. Files count by content, not by name."""
@@ -174,19 +168,11 @@ def no_rows(split: str) -> DataError:
     )
 
 
-@dataclass(frozen=True)
-class _TrackedRows:
-    """Iterates over new rows each time, with progress."""
+class _Repeated:
+    """Iterates over a new stream of rows each time."""
 
-    rows: Callable[[], Iterable[Any]]
-    track: Callable[[Iterable[list[Any]]], Iterator[list[Any]]]
+    def __init__(self, rows: Callable[[], Iterator[Any]]):
+        self._rows = rows
 
     def __iter__(self) -> Iterator[Any]:
-        return chain.from_iterable(self.track(_chunks(self.rows())))
-
-
-def _chunks(rows: Iterable[_T]) -> Iterator[list[_T]]:
-    """Rows in lists of PROGRESS_ROWS, because showing progress for each row would be slow."""
-    iterator = iter(rows)
-    while chunk := [*islice(iterator, PROGRESS_ROWS)]:
-        yield chunk
+        return self._rows()

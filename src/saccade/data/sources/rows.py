@@ -143,8 +143,9 @@ def read_lines(path: Path, name: str) -> Iterator[str | BadRow]:
             raise DataError(f"{name}:{number}: {advice}") from error
 
 
-def count_lines(path: Path, name: str) -> int:
-    """The number of lines of a plain or .gz file, up to the first damage; for progress bars."""
+def line_total(source: LineSource) -> int:
+    """The number of lines of the source's first file, up to the first damage; for progress bars."""
+    name, path = next(iter(source.files().items()))
     lines = 0
     with suppress(DataError, EOFError, OSError, zlib.error), _open_text(path, name) as stream:
         while block := stream.read1(LINES_BLOCK_BYTES):
