@@ -3,7 +3,7 @@
 import fcntl
 import os
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -260,6 +260,6 @@ def load_split(splits: dict[str, Source], split: str, skip_bad: bool) -> tuple[S
     return loaded.rows, loaded.bad_rows
 
 
-def learn_codecs(config: Recipe, rows: Sequence[Row]) -> AnyCodecs:
+def learn_codecs(config: Recipe, rows: Iterable[Row]) -> AnyCodecs:
     """Learn the codecs from the training rows."""
     return config.built_task.learn(rows, build(config.data.tokenizer, "data.tokenizer"), config.data.joint)

@@ -1,7 +1,7 @@
 """The contract of a task: rows → batches, model and batch → loss, model outputs → scores."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -120,9 +120,9 @@ class Task(ABC, Generic[RowType, CodecsType]):
         is not known. DataError with `location` if the source does not fit."""
 
     @abstractmethod
-    def learn(self, rows: Sequence[RowType], kind: TokenizerKind, joint: bool) -> CodecsType:
+    def learn(self, rows: Iterable[RowType], kind: TokenizerKind, joint: bool) -> CodecsType:
         """Learn the codecs from the training rows: tokenizers of this kind (one for both sides if `joint`), the scaling
-        of numeric series, the label set."""
+        of numeric series, the label set. The rows are iterated once or several times."""
 
     @abstractmethod
     def files(self, codecs: CodecsType) -> dict[str, bytes]:

@@ -111,11 +111,11 @@ class Translation(Task[Pair, Tokenizers]):
     def row(self, codecs: Tokenizers, source: str, target: str | None, location: str) -> Pair:
         return Pair(source, "" if target is None else target, location)
 
-    def learn(self, rows: Sequence[Pair], kind: TokenizerKind, joint: bool) -> Tokenizers:
+    def learn(self, rows: Iterable[Pair], kind: TokenizerKind, joint: bool) -> Tokenizers:
         if joint:
             shared = kind.learn(text for pair in rows for text in (pair.source, pair.target))
             return Codecs(shared, shared)
-        return Codecs(kind.learn([pair.source for pair in rows]), kind.learn([pair.target for pair in rows]))
+        return Codecs(kind.learn(pair.source for pair in rows), kind.learn(pair.target for pair in rows))
 
     def files(self, codecs: Tokenizers) -> dict[str, bytes]:
         if codecs.source is codecs.target:
