@@ -2,11 +2,7 @@
 
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
-<<<<<<< HEAD
 from contextlib import ExitStack, contextmanager
-=======
-from contextlib import contextmanager
->>>>>>> data
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn

@@ -82,12 +82,7 @@ class Labeling(Task[RowType, LabelCodecs]):
 
     def learn(self, rows: Iterable[RowType], kind: TokenizerKind, joint: bool) -> LabelCodecs:
         labels = LabelCodec.learn(name for row in rows for name in self.labels(row))
-<<<<<<< HEAD
-        codec = SOURCE_CODECS[type(next(iter(rows)))]
-        return Codecs(codec.learn(rows, kind), labels)
-=======
         return Codecs(SOURCE_CODECS[type(next(iter(rows)))].learn(rows, kind), labels)
->>>>>>> data
 
     def files(self, codecs: LabelCodecs) -> dict[str, bytes]:
         return {codecs.source.file_name: codecs.source.dump(), "labels.json": codecs.target.dump()}
