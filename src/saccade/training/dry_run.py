@@ -45,7 +45,7 @@ class CostEstimate:
 
 
 def dry_run(recipe: Recipe, path: Path, report: Reporter) -> CostEstimate:
-    """Measure peak memory on the largest batch, then speed on the first batches. Only the cache of large texts is written."""
+    """Measure peak memory on the largest batch, then speed on the first batches. Nothing is written but the cache."""
     job = prepare(recipe, RunFolder(path), report)
     settings, corpus = recipe.train, job.train.corpus
     state = TrainingState()
