@@ -40,6 +40,7 @@ from saccade.decode.search import Greedy, SearchSlot
 from saccade.errors import BuildError, ConfigError, DataError
 from saccade.inputs import Frames, Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble, expand_block, sides_with_blocks
+from saccade.optim.freeze import freeze
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
 from saccade.tasks import TASKS
@@ -88,6 +89,11 @@ class TrainConfig(Config):
     keep: Count = 5  # checkpoints to keep, besides the best; at least `average` are kept
     average: Natural = 0  # average the weights of so many last checkpoints at the end of training; 0 = none
     parallelism: Literal["replicated", "sharded"] = "replicated"  # each rank holds the whole model, or a shard of it
+    start_from: str = ""  # fine-tuning: the run whose weights the training starts with
+    start_checkpoint: str = "auto"  # of that run: auto, average, best, latest or step-N
+    # What is taken from that run besides the weights: both tokenizers (or tokenizer and labels), the source's, or none.
+    start_vocabulary: Literal["both", "source", "none"] = "both"
+    freeze: tuple[str, ...] = ()  # patterns of the names of weights that are not trained, such as "encoder.*"
 
 
 class Recipe(Config):
@@ -171,6 +177,7 @@ def check_buildable(recipe: Recipe) -> None:
     except BuildError as error:
         raise ConfigError(str(error)) from None
     _check_task(recipe, task)
+    _check_start(recipe, task)
     longest = recipe.data.longest
     positions = int(task.collate.lengths(np.array([longest]), np.array([longest]))[0])
     if recipe.train.batch_tokens < positions:
@@ -178,12 +185,12 @@ def check_buildable(recipe: Recipe) -> None:
             f"train.batch_tokens: {recipe.train.batch_tokens} is less than the longest row, which takes {positions} "
             f"positions with data.longest = {longest}; raise train.batch_tokens or lower data.longest"
         )
-    frames = row_types(factory_of(recipe.data.train)) == {Series}
     with torch.device("meta"), used_choices() as used:
         # The sizes of the vocabularies are known only after the tokenizers are learned, and do not matter here.
-        model = assemble(recipe.model, Frames(8) if frames else Tokens(8), 8, task.reads)
+        model = assemble(recipe.model, source_input(recipe)(8), 8, task.reads)
     for key in unused_choices(recipe.model, used, "model"):
         raise ConfigError(f"{key}: has no effect, because nothing in this model uses it; leave it out")
+    freeze(model, recipe.train.freeze)  # refuses patterns that match nothing or all weights
     if isinstance(task, Translation):
         _check_guide(task, model)
     for name, side in (("encoder", model.encoder), ("decoder", model.decoder)):
@@ -199,6 +206,24 @@ def _check_guide(task: Translation, model: Model) -> None:
         task.check(model)
     except BuildError as error:
         raise ConfigError(f"{'.'.join(('task', *error.key))}: {error.reason}") from None
+
+
+def source_input(recipe: Recipe) -> type[Tokens] | type[Frames]:
+    """What the model reads: tokens, or frames of numeric series."""
+    return Frames if row_types(factory_of(recipe.data.train)) == {Series} else Tokens
+
+
+def _check_start(recipe: Recipe, task: Task) -> None:
+    """Check the settings of a training that starts from another run."""
+    train = recipe.train
+    for key in ("start_checkpoint", "start_vocabulary"):
+        if not train.start_from and getattr(train, key) != TrainConfig.model_fields[key].default:
+            raise ConfigError(f"train.{key}: has no effect without train.start_from; set that too, or leave it out")
+    if train.start_vocabulary == "source" and generates(task) and recipe.data.joint:
+        raise ConfigError(
+            'train.start_vocabulary: "source" takes the tokenizer of one language, but data.joint is true: both '
+            'languages have the same tokenizer; set data.joint = false, or choose "both" or "none"'
+        )
 
 
 def _check_task(recipe: Recipe, task: Task) -> None:

@@ -15,12 +15,14 @@ from saccade.data.sources import Loaded, Series, Source, load_rows
 from saccade.data.sources.series import groups_in_several_splits
 from saccade.errors import BuildError, ConfigError, DataError, RunError
 from saccade.models.assemble import Model
+from saccade.optim.freeze import freeze
 from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe, sources_of
 from saccade.runs.folder import RunFolder, checksums, learn_codecs
 from saccade.tasks.task import Encoded, Task, check_rows, generates
 from saccade.training.progress import Reporter
 from saccade.training.ranks import Ranks, SingleProcess, rank_seed
+from saccade.training.start import Parent, parent_of
 from saccade.training.strategies import Strategy, full_tensor, shard_like, strategy_for
 
 
@@ -39,6 +41,7 @@ class TrainingJob:
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     checksums: dict[str, str]
+    parent: dict[str, Any] | None  # on rank 0: the facts about the run whose weights a new run starts with
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -91,12 +94,18 @@ def prepare(
     if ranks.is_main and run.started():
         run.check_unchanged(recipe, sums, allow_change)
     check_same_data_on_ranks(sums, ranks)
+    parent = parent_of(recipe) if ranks.is_main and not run.started() else None
     data = read_data(recipe, task, splits)
-    codecs = codecs_of(recipe, run, data, report, ranks)
+    codecs = codecs_of(recipe, run, data, report, ranks, parent)
     train, dev = encode_data(recipe, task, data, codecs, report)
     task.prepare(train, report.say)
     model = run.model(recipe, codecs)
+    facts = parent.start(model, recipe, codecs, report.say) if parent else None
+    if frozen := freeze(model, recipe.train.freeze):
+        report.say(frozen)
     strategy = strategy_for(model, task, recipe.train.parallelism, ranks, train.corpus.batch([0]), recipe.model.dim)
+    if recipe.train.start_from:
+        strategy.broadcast_weights()
     if ranks.count > 1:
         torch.manual_seed(rank_seed(recipe.seed, ranks.rank))
     try:
@@ -115,6 +124,7 @@ def prepare(
         optimizer=optimizer,
         schedule=build(recipe.train.schedule, "train.schedule", updates=recipe.train.updates),
         checksums=sums,
+        parent=facts,
     )
 
 
@@ -175,28 +185,34 @@ def check_same_data_on_ranks(sums: dict[str, str], ranks: Ranks) -> None:
 
 
 def codecs_of(
-    recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter, ranks: Ranks
+    recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter, ranks: Ranks, parent: Parent | None
 ) -> Codecs[Any, Any]:
     """The codecs of rank 0, on every rank."""
     if ranks.count == 1:
-        return own_codecs(recipe, run, data, report)
+        return own_codecs(recipe, run, data, report, parent)
     task = recipe.built_task
-    codecs = own_codecs(recipe, run, data, report) if ranks.is_main else None
+    codecs = own_codecs(recipe, run, data, report, parent) if ranks.is_main else None
     files = {name: b64encode(content).decode() for name, content in task.files(codecs).items()} if codecs else {}
     files = {name: b64decode(content) for name, content in ranks.broadcast(files).items()}
     return codecs or task.read(files, build(recipe.data.tokenizer, "data.tokenizer"), recipe.data.joint)
 
 
-def own_codecs(recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter) -> Codecs[Any, Any]:
-    """The stored codecs of the run; in a new run, codecs learned from the training rows."""
+def own_codecs(
+    recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter, parent: Parent | None
+) -> Codecs[Any, Any]:
+    """The stored codecs of the run; in a new run, those of its parent, or codecs learned from the training rows."""
     stored = run.codecs(recipe) if run.started() else None
     if stored is not None:
         return stored
     rows = data["train"].rows
-    report.say(
-        "measuring mean and deviation of the series" if isinstance(rows[0], Series) else "learning the tokenizer"
-    )
-    return learn_codecs(recipe, rows)
+
+    def learn() -> Codecs[Any, Any]:
+        report.say(
+            "measuring mean and deviation of the series" if isinstance(rows[0], Series) else "learning the tokenizer"
+        )
+        return learn_codecs(recipe, rows)
+
+    return parent.codecs_for(recipe, rows, learn) if parent else learn()
 
 
 def _counted(reasons: dict[str, int]) -> str:

@@ -151,7 +151,7 @@ def replicated(whole: Model, task: Task, ranks: Ranks, example: Batch) -> Strate
     model = whole if ranks.device.type == "cpu" else copy.deepcopy(whole).to(ranks.device)
     loss_module = LossModule(model, task)
     trial_backward(loss_module, example.to(ranks.device))
-    unused = any(p.grad is None for p in loss_module.parameters())
+    unused = any(p.grad is None for p in loss_module.parameters() if p.requires_grad)
     loss_module.zero_grad()
     with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch 2.13 renamed broadcast_buffers
         ddp = DistributedDataParallel(
