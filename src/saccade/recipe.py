@@ -233,7 +233,9 @@ def _check_task(recipe: Recipe, task: Task) -> None:
             "data.joint: a model without an encoder reads both languages with one tokenizer, but data.joint is false; "
             "set it to true"
         )
-    if generates(task) and recipe.model.shared_embeddings and not recipe.data.joint:
+    # An imported model may have one vocabulary for two tokenizers, which a training learns only with data.joint.
+    imported = recipe.train.start_from and recipe.train.start_vocabulary == "both"
+    if generates(task) and recipe.model.shared_embeddings and not recipe.data.joint and not imported:
         raise ConfigError(
             "model.shared_embeddings: needs one vocabulary for both languages, but data.joint is false; set "
             "data.joint=true or model.shared_embeddings=false"

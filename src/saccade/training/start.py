@@ -123,12 +123,18 @@ def parent_of(recipe: Recipe) -> Parent | None:
         if codecs is None:
             raise RunError(f"{folder.path}: has no tokenizers yet; wait for its first checkpoint")
         checkpoint = folder.checkpoints.find(train.start_checkpoint, CHECKPOINT_KEY)
-        tensors, manifest = read_weights(checkpoint)
+        weights, manifest = weights_by_all_names(checkpoint)
     except RunError as error:
         raise RunError(f"train.start_from: {error}") from None
     _check_vocabulary(recipe, parent_recipe, codecs)
+    return Parent(train.start_from, checkpoint.name, manifest, parent_recipe, codecs, weights)
+
+
+def weights_by_all_names(checkpoint: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a checkpoint, shared ones under each of their names, and its manifest."""
+    tensors, manifest = read_weights(checkpoint)
     aliases = {alias: tensors[first] for alias, first in manifest.get("aliases", {}).items() if first in tensors}
-    return Parent(train.start_from, checkpoint.name, manifest, parent_recipe, codecs, tensors | aliases)
+    return tensors | aliases, manifest
 
 
 def _check_vocabulary(recipe: Recipe, parent: Recipe, codecs: Codecs[Any, Any]) -> None:
@@ -144,10 +150,13 @@ def _check_vocabulary(recipe: Recipe, parent: Recipe, codecs: Codecs[Any, Any]) 
         )
     if source_input(recipe) is not type(codecs.source.input):
         raise ConfigError(f"data.train: does not hold the kind of data that {path} reads; set {learn_new}")
-    old, new, keys = plain(parent.data), plain(recipe.data), ["tokenizer"]
-    if taken == "both" and generates(recipe.built_task):
-        keys += ["joint"]
-    for key in keys:
+    old, new = plain(parent.data), plain(recipe.data)
+    both_tokenizers = taken == "both" and generates(recipe.built_task)
+    if both_tokenizers and recipe.model.shared_embeddings and not (parent.model.shared_embeddings or recipe.data.joint):
+        raise ConfigError(
+            f"model.shared_embeddings: needs one vocabulary for both languages, but {path} has two; set it to false"
+        )
+    for key in ("tokenizer", "joint") if both_tokenizers else ("tokenizer",):
         if old[key] != new[key]:
             raise ConfigError(
                 f"data.{key}: is {new[key]}, but the vocabulary is taken from {path}, where it is {old[key]}; set it "
@@ -161,7 +170,7 @@ def vocabulary_tensors(recipe: Recipe, codecs: Codecs[Any, Any]) -> tuple[set[st
     source, target = codecs.source.input, codecs.target.size
     larger_source, larger_target = type(source)(codecs.source.size + 1), target + 1
     base = _shapes(recipe, source, target)
-    if codecs.source is codecs.target:
+    if generates(recipe.built_task) and recipe.model.shared_embeddings:
         joint = _differing(base, _shapes(recipe, larger_source, larger_target))
         return joint, joint
     return (
