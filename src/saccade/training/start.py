@@ -77,8 +77,11 @@ class Parent:
                 f"train.start_from: no tensor of {where} fits this model: {name} ({reason}), …; use the parent's "
                 f"model, for example by extending {self.path}/config.toml, or leave train.start_from out"
             )
-        count = len(adoption.adopted) + len(adoption.fresh)
-        say(f"started from {where}: adopted {len(adoption.adopted):,} of {plural(count, 'tensor')}")
+        sizes = {name: tensor.numel() for name, tensor in named_tensors(model)[0].items()}
+        say(
+            f"started from {where}: adopted {len(adoption.adopted):,} of {plural(len(sizes), 'tensor')}, "
+            f"{sum(sizes[name] for name in adoption.adopted):,} of {sum(sizes.values()):,} values"
+        )
         for line in (*self._differences(recipe), *_listed(adoption)):
             say(line)
         return {
