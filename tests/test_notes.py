@@ -13,6 +13,7 @@ from saccade.errors import SaccadeError
 from saccade.inputs import Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble
 from saccade.notes import RecordingModule, capture, listen
+from saccade.parts.token_costs import TokenCost
 from saccade.places import Memory, Places, Progress
 from saccade.tasks.losses import auxiliary_losses, next_token_loss
 
@@ -174,7 +175,7 @@ def test_coverage_loss_and_its_gradient_are_sums_over_the_rows() -> None:
     results = []
     for batches in ([[0, 1, 2, 3]], HALVES):
         model.zero_grad()
-        losses = [next_token_loss(model, CORPUS.batch(rows), 0.1) for rows in batches]
+        losses = [next_token_loss(model, CORPUS.batch(rows), TokenCost(0.1)) for rows in batches]
         for loss in losses:
             loss.total.backward()
         results.append((sum(loss.logged["decoder.cross"] for loss in losses), gradient(model)))
@@ -186,17 +187,17 @@ def test_coverage_loss_and_its_gradient_are_sums_over_the_rows() -> None:
 
 def test_training_loss_is_the_sum_of_all_logged_losses() -> None:
     model = recurrent_model(COVERAGE)
-    loss = next_token_loss(model, CORPUS.batch([0, 1]), 0.0)
+    loss = next_token_loss(model, CORPUS.batch([0, 1]))
     assert set(loss.logged) == {"cost", "decoder.cross"}
     assert float(loss.total.detach()) == pytest.approx(sum(loss.logged.values()))
-    evaluation = next_token_loss(model.eval(), CORPUS.batch([0, 1]), 0.0)
+    evaluation = next_token_loss(model.eval(), CORPUS.batch([0, 1]))
     assert float(evaluation.total.detach()) == pytest.approx(loss.logged["cost"])
     assert set(evaluation.logged) == {"cost"}
 
 
 def test_coverage_loss_with_weight_zero_is_not_computed() -> None:
     model = recurrent_model(COVERAGE | {"coverage_loss": 0.0})
-    assert set(next_token_loss(model, CORPUS.batch([0, 1]), 0.0).logged) == {"cost"}
+    assert set(next_token_loss(model, CORPUS.batch([0, 1])).logged) == {"cost"}
 
 
 class ConstantLoss(RecordingModule):
@@ -223,7 +224,7 @@ def test_auxiliary_loss_of_padding_is_not_counted(passes: int) -> None:
     model = recurrent_model("at_start")
     assert model.decoder is not None
     model.decoder.cross = ConstantLoss(passes)  # type: ignore[attr-defined]
-    loss = next_token_loss(model, CORPUS.batch([0, 1, 2, 3]), 0.0)
+    loss = next_token_loss(model, CORPUS.batch([0, 1, 2, 3]))
     names = ["decoder.cross", "decoder.cross@1"][:passes]
     assert {name: cost for name, cost in loss.logged.items() if name != "cost"} == dict.fromkeys(names, 5 + 1 + 2 + 4)
     assert float(loss.total.detach()) == pytest.approx(loss.logged["cost"] + passes * 12)
@@ -231,7 +232,7 @@ def test_auxiliary_loss_of_padding_is_not_counted(passes: int) -> None:
 
 def test_policy_loss_is_logged_under_the_name_of_the_normalizer() -> None:
     model = recurrent_model({"score": "additive", "normalizer": "hard"})
-    assert set(next_token_loss(model, CORPUS.batch([0, 1]), 0.0).logged) == {"cost", "decoder.cross.normalizer"}
+    assert set(next_token_loss(model, CORPUS.batch([0, 1])).logged) == {"cost", "decoder.cross.normalizer"}
 
 
 @pytest.mark.parametrize("cross", [COVERAGE, {"score": "additive", "normalizer": "hard"}], ids=["coverage", "hard"])
@@ -242,10 +243,10 @@ def test_capture_does_not_change_the_training_loss(cross: Any) -> None:
         torch.manual_seed(1)
         if capturing:
             with capture(model) as maps:
-                totals.append(next_token_loss(model, CORPUS.batch([0, 1]), 0.0))
+                totals.append(next_token_loss(model, CORPUS.batch([0, 1])))
             assert maps["decoder.cross"].shape == (2, 1, 6, 4)
         else:
-            totals.append(next_token_loss(model, CORPUS.batch([0, 1]), 0.0))
+            totals.append(next_token_loss(model, CORPUS.batch([0, 1])))
     assert torch.equal(totals[0].total, totals[1].total)
     assert totals[0].logged == totals[1].logged
 

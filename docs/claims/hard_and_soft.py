@@ -121,7 +121,7 @@ def gradient_noise(run: saccade.Run, baseline: float | None) -> GradientNoise:
     for seed in range(SAMPLES):
         torch.manual_seed(seed)
         normalizer.baseline.fill_(fixed)  # `policy_loss` updates it
-        loss = next_token_loss(model, batch, smoothing=0.0)
+        loss = next_token_loss(model, batch)
         gradients = torch.autograd.grad(loss.total / loss.count, weights)
         estimates.append(torch.cat([gradient.flatten() for gradient in gradients]))
     model.eval()

@@ -1,8 +1,6 @@
 """The Python interface: `train` a recipe, `load` a run, use it."""
 
-import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,36 +10,32 @@ import torch
 
 from saccade.attention_alignment import AlignmentSettings, WordPairs, align_by_attention, default_settings
 from saccade.config import factory_of, kind_of, suggestion
-from saccade.console import track
 from saccade.data.batches import Corpus
-from saccade.data.codecs import Codecs, Scaling
-from saccade.data.frames import as_frames
+from saccade.data.codecs import Codecs
 from saccade.data.links import Links
-from saccade.data.sources import NoSource, Pair, Series, Tagged
+from saccade.data.sources import NoSource
 from saccade.data.tokenizers import END, SPECIAL, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, changed_decode_config, in_order
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.engines import ENGINES, QUANTIZATIONS, EngineRequest, choose
-from saccade.metrics.translation import score
 from saccade.models.assemble import Model, is_cross_attention
 from saccade.notes import capture
 from saccade.recipe import Recipe, recipe_of, sources_of
 from saccade.runs.evaluations import evaluation_rows, evaluation_split
 from saccade.runs.folder import RunFolder, load_split
 from saccade.runs.weights import load_weights
-from saccade.tasks import TASKS
+from saccade.tasks import TASKS, kinds_with
 from saccade.tasks.classification import Classification
 from saccade.tasks.evaluation import Evaluation
-from saccade.tasks.labeling import Labeling
 from saccade.tasks.losses import teacher_forced_hidden
 from saccade.tasks.tagging import Tagging
-from saccade.tasks.task import Task, check_rows, generates
+from saccade.tasks.task import EvaluationOptions, Task, TrainedModel, check_rows
 from saccade.tasks.translation import Translation, teacher_forced_cost
 from saccade.training.loop import train as run_training
 from saccade.training.progress import ConsoleReporter, Reporter
 from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 
-AnyTask = TypeVar("AnyTask", Translation, Tagging, Classification)
+TaskType = TypeVar("TaskType", bound=Task)
 
 
 def load(path: str | Path, checkpoint: str = "auto", *, engine: str = "torch", quantization: str = "float32") -> "Run":
@@ -98,7 +92,7 @@ class Run:
     def task(self) -> Task:
         return self.recipe.built_task
 
-    def require(self, task: type[AnyTask]) -> AnyTask:
+    def require(self, task: type[TaskType]) -> TaskType:
         """The run's task, which must be of this class."""
         if not isinstance(self.task, task):
             needed = next(kind for kind, factory in TASKS.items() if factory is task)
@@ -112,7 +106,7 @@ class Run:
     @property
     def reads_frames(self) -> bool:
         """Whether the inputs are numeric series; otherwise they are text."""
-        return isinstance(self.codecs.source, Scaling)
+        return not self.codecs.source.input.is_text
 
     @cached_property
     def codecs(self) -> Codecs[Any, Any]:
@@ -135,6 +129,11 @@ class Run:
         request = EngineRequest(self.folder.path, self.checkpoint.name, lambda: self, quantization=self._quantization)
         return choose(self._engine, request).engine
 
+    def predict(self, items: Sequence[Any]) -> list[str]:
+        """The output for each source, of whatever task, as a line of text."""
+        rows = self._rows([(item, None) for item in items], "item")
+        return self.task.predict_lines(self._trained, rows)
+
     def outputs(
         self,
         texts: Sequence[str],
@@ -156,8 +155,9 @@ class Run:
     def attention(self, text: str, target: str | None = None, *, beam: int | None = None) -> AttentionMaps:
         """The attention weights of every layer and head, with `text` as the source and `target` (default: the model's
         own translation) as the output."""
-        if not generates(self.task):
-            raise RunError(f"{self.folder.path}: predicts labels; attention can be shown for translation runs only")
+        if not self.task.text_to_text:
+            kinds = kinds_with("text_to_text")
+            raise RunError(f"{self.folder.path}: {self.task.does}; attention can be shown for {kinds} runs only")
         source_ids = self.codecs.source.encode([text])[0]
         if target is None:
             output = next(self.outputs([text], self._with_beam(beam)))[0]
@@ -212,8 +212,8 @@ class Run:
         """A label for each step of each sequence. A sequence is a list of words, a text of words separated by spaces,
         or frames [T F]."""
         task = self.require(Tagging)
-        steps = [self._source(sequence, f"sequence {number}") for number, sequence in enumerate(sequences, 1)]
-        return self._predict(task, [_row(source, ("",) * len(source), location) for source, location in steps])
+        rows = self._rows([(sequence, None) for sequence in sequences], "sequence")
+        return task.predict(self.model, self.codecs, rows, *self._limits)
 
     def classify(self, items: Sequence[str | np.ndarray]) -> list[str]:
         """The most probable label of each text or series [T F]; "" for an empty one."""
@@ -222,8 +222,7 @@ class Run:
     def probabilities(self, items: Sequence[str | np.ndarray]) -> list[dict[str, float]]:
         """Label → probability for each text or series [T F]; an empty dict for an empty one."""
         task = self.require(Classification)
-        sources = [self._source(item, f"item {number}") for number, item in enumerate(items, 1)]
-        rows = [_row(source, "", location) for source, location in sources]
+        rows = self._rows([(item, None) for item in items], "item")
         probabilities = task.probabilities(self.model, self.codecs, rows, *self._limits)
         names = self.codecs.target.names
         return [dict(zip(names, map(float, p), strict=True)) if len(p) else {} for p in probabilities]
@@ -233,19 +232,12 @@ class Run:
         """The maximum length of a window, and the maximum number of tokens in a batch."""
         return self.recipe.data.longest, self.recipe.decode.batch_tokens
 
-    def _predict(self, task: Labeling, rows: Sequence[Any]) -> list[list[str]]:
-        return task.predict(self.model, self.codecs, rows, *self._limits)
-
-    def _source(self, item: Any, location: str) -> tuple[Any, str]:
-        """The source of a row (frames, words, or a text) and its location."""
-        if self.reads_frames:
-            return as_frames(item, self.codecs.source.size, location), location
-        if isinstance(item, str):
-            return (tuple(item.split()) if isinstance(self.task, Tagging) else item), location
-        if not isinstance(self.task, Tagging) or not all(isinstance(word, str) for word in item):
-            or_words = " or a list of words" if isinstance(self.task, Tagging) else ""
-            raise DataError(f"{location}: is not text, but the run was trained on text; give a string{or_words}")
-        return tuple(item), location
+    def _rows(self, pairs: Iterable[tuple[Any, Any]], noun: str) -> list[Any]:
+        """Rows of sources and targets given in Python. `noun` is what messages call one of them."""
+        return [
+            self.task.row(self.codecs, source, target, f"{noun} {number}")
+            for number, (source, target) in enumerate(pairs, 1)
+        ]
 
     # ── scores ──
 
@@ -258,68 +250,27 @@ class Run:
     ) -> dict[str, Any]:
         """Scores on the recipe's test data, or on pairs (source, reference or labels). With `labels`, the
         accuracy counts only rows (or steps) with one of these true labels, and macro F1 averages only these labels."""
-        if isinstance(self.task, Labeling):
-            return self._evaluate_labels(self.task, pairs, labels)
-        if labels:
-            raise ConfigError("labels: a translation run has no labels; leave this argument out")
-        return self._evaluate_translation(self.test_pairs() if pairs is None else pairs, decode)
-
-    def _evaluate_labels(
-        self, task: Labeling, pairs: Sequence[tuple[Any, Any]] | None, labels: Sequence[str]
-    ) -> dict[str, Any]:
-        for label in labels:
-            if label not in self.codecs.target.names:
-                raise DataError(f"labels: there is no label '{label}' (known: {self.codecs.target})")
+        task = self.task
+        if labels and not task.has_labels:
+            raise ConfigError(f"labels: a {kind_of(self.recipe.task)} run has no labels; leave this argument out")
+        rows = self.test_rows() if pairs is None else self._rows(pairs, "pair")
         skip_bad = self.recipe.data.skip_bad and pairs is None
-        rows = self.test_rows() if pairs is None else self._rows(pairs)
         known = task.drop_unknown_labels(rows, self.codecs, skip_bad)
-        confusion = task.confusion(known, self._predict(task, known))
-        counts = [facts["count"] for label, facts in confusion.per_label().items() if not labels or label in labels]
-        return confusion.plain() | {
-            "accuracy": confusion.accuracy(labels),
-            "macro_f1": confusion.macro_f1(labels),
-            "selected_labels": list(labels),
-            "count": sum(counts),
-            "left_out": len(rows) - len(known),
-            "checkpoint": self.checkpoint.name,
-        }
+        scores = task.evaluate(self._trained, known, EvaluationOptions(decode or self.recipe.decode, tuple(labels)))
+        left_out = {"left_out": len(rows) - len(known)} if task.has_labels else {}
+        return scores | left_out | {"checkpoint": self.checkpoint.name}
 
-    def _rows(self, pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
-        rows = []
-        for number, (item, labels) in enumerate(pairs, 1):
-            source, location = self._source(item, f"pair {number}")
-            if isinstance(self.task, Tagging):
-                labels = tuple(labels.split() if isinstance(labels, str) else labels)
-            rows.append(_row(source, labels, location))
-        return rows
-
-    def _evaluate_translation(self, pairs: Sequence[tuple[str, str]], decode: DecodeConfig | None) -> dict[str, Any]:
-        began = time.monotonic()
-        results = self.engine.generate([source for source, _ in pairs], decode or self.recipe.decode)
-        best = [outputs[0] for outputs in in_order(track(results, len(pairs), "translating"))]
-        seconds = time.monotonic() - began
-        scores = score([output.text for output in best], [reference for _, reference in pairs]).plain()
-        rows = [Pair(source, reference, "") for source, reference in pairs]
-        encoded = self.task.encode(rows, self.codecs, longest=10**9)
-        cost, count = teacher_forced_cost(self.model, encoded.corpus, self.recipe.decode.batch_tokens)
-        return scores | {
-            "perplexity": math.exp(min(700.0, cost / max(1, count))),
-            "tokens_per_second": sum(len(output.ids) for output in best) / seconds,
-            "sentences_per_second": len(best) / seconds,
-            "checkpoint": self.checkpoint.name,
-        }
+    @cached_property
+    def _trained(self) -> TrainedModel:
+        longest = self.recipe.data.longest
+        return TrainedModel(self.model, self.codecs, longest, self.recipe.decode, engine=lambda: self.engine)
 
     def evaluate_for_report(self) -> Evaluation:
         """The evaluation that a report shows: on the test data, or on the development data if the recipe has no test
         data."""
-        split, rows = evaluation_split(self.recipe), evaluation_rows(self.folder, self.recipe)
-        if isinstance(self.task, Labeling):
-            known = self.task.drop_unknown_labels(rows, self.codecs, self.recipe.data.skip_bad)
-            return self.task.evaluate(split, known, self._predict(self.task, known), self.codecs.source)
-        task = self.require(Translation)
-        results = self.engine.generate([row.source for row in rows], self.recipe.decode)
-        texts = [best[0].text for best in in_order(track(results, len(rows), "translating"))]
-        return task.evaluate(split, rows, texts, self.codecs.source)
+        rows = evaluation_rows(self.folder, self.recipe)
+        known = self.task.drop_unknown_labels(rows, self.codecs, self.recipe.data.skip_bad)
+        return self.task.evaluate_for_report(self._trained, known, evaluation_split(self.recipe))
 
     def test_rows(self) -> list[Any]:
         """The rows of the recipe's test data."""
@@ -329,7 +280,7 @@ class Run:
         if not rows:
             has_none = factory_of(self.recipe.data.test) is NoSource
             problem = "the recipe has no test data" if has_none else "its files have no usable rows"
-            files = "give --src FILE and --ref FILE, or " if generates(self.task) else ""
+            files = "give --src FILE and --ref FILE, or " if self.task.text_to_text else ""
             raise DataError(f"data.test: {problem}; {files}call Run.evaluate(pairs) in Python")
         check_rows(self.task, rows, "test")
         return list(rows)
@@ -338,13 +289,6 @@ class Run:
         """The sources and references of the recipe's test data."""
         self.require(Translation)
         return [(pair.source, pair.target) for pair in self.test_rows()]
-
-
-def _row(source: Any, target: Any, location: str) -> Any:
-    """A row as a data source would yield it."""
-    if isinstance(source, np.ndarray):
-        return Series(source, target, location)
-    return Pair(source, target, location) if isinstance(source, str) else Tagged(source, target, location)
 
 
 def _axis(tokenizer: Tokenizer, ids: list[int]) -> Axis:

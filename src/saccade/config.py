@@ -188,6 +188,11 @@ def _options(factory: Callable[..., Any]) -> dict[str, str]:
     return {p.name: p.name.rstrip("_") for p in _parameters(factory).values() if p.kind is p.KEYWORD_ONLY}
 
 
+def option_keys(factory: Callable[..., Any]) -> set[str]:
+    """The config keys of the options of a class or function."""
+    return {*_options(factory).values()}
+
+
 @functools.cache
 def wiring(factory: Callable[..., Any]) -> tuple[str, ...]:
     """The names of the values that a class or function needs from the code that calls it."""

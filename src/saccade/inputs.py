@@ -2,12 +2,14 @@
 is built for it."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
 class Tokens:
     """Token ids [T] of a vocabulary of this size."""
 
+    is_text: ClassVar[bool] = True
     vocabulary: int
 
 
@@ -15,6 +17,7 @@ class Tokens:
 class Frames:
     """Frames [T F] of a numeric series, each of this many values."""
 
+    is_text: ClassVar[bool] = False
     width: int
 
 

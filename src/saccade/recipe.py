@@ -31,20 +31,22 @@ from saccade.config import (
     unused_choices,
     used_choices,
 )
+from saccade.data.source_codecs import SOURCE_CODECS, TextCodec
 from saccade.data.sources import SOURCES, NoSource, rows
 from saccade.data.sources.generated import SPLITS
-from saccade.data.sources.rows import Series, Source
+from saccade.data.sources.rows import Source
 from saccade.data.tokenizers import SentencePieceKind, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
 from saccade.decode.search import Greedy, SearchSlot
 from saccade.errors import BuildError, ConfigError, DataError
-from saccade.inputs import Frames, Tokens
-from saccade.models.assemble import Model, ModelConfig, assemble, expand_block, sides_with_blocks
+from saccade.inputs import Input
+from saccade.models.assemble import ModelConfig, assemble, expand_block, sides_with_blocks
 from saccade.optim.freeze import freeze
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
+from saccade.parts.token_costs import check_cost_terms
 from saccade.tasks import TASKS
-from saccade.tasks.task import Metric, Task, generates
+from saccade.tasks.task import Metric, Task
 from saccade.tasks.translation import Translation
 
 SourceSlot = Annotated[Callable[..., Source], Slot(SOURCES)]
@@ -187,12 +189,17 @@ def check_buildable(recipe: Recipe) -> None:
         )
     with torch.device("meta"), used_choices() as used:
         # The sizes of the vocabularies are known only after the tokenizers are learned, and do not matter here.
-        model = assemble(recipe.model, source_input(recipe)(8), 8, task.reads)
+        model = assemble(recipe.model, placeholder_input(recipe), 8, task.reads)
     for key in unused_choices(recipe.model, used, "model"):
         raise ConfigError(f"{key}: has no effect, because nothing in this model uses it; leave it out")
     freeze(model, recipe.train.freeze)  # refuses patterns that match nothing or all weights
-    if isinstance(task, Translation):
-        _check_guide(task, model)
+    # An imported run may have one vocabulary for two tokenizers; a training learns one only with data.joint.
+    one_vocabulary = recipe.data.joint or takes_all_codecs(recipe)
+    try:
+        check_cost_terms(task.token_cost, model.head.cost_terms, kind_of(recipe.model.head))
+        task.check(model, recipe.model, one_vocabulary)
+    except BuildError as error:
+        raise ConfigError(f"{'.'.join(('task', *error.key))}: {error.reason}") from None
     for name, side in (("encoder", model.encoder), ("decoder", model.decoder)):
         if side is not None and side.longest is not None and side.longest < positions:
             raise ConfigError(
@@ -201,16 +208,9 @@ def check_buildable(recipe: Recipe) -> None:
             )
 
 
-def _check_guide(task: Translation, model: Model) -> None:
-    try:
-        task.check(model)
-    except BuildError as error:
-        raise ConfigError(f"{'.'.join(('task', *error.key))}: {error.reason}") from None
-
-
-def source_input(recipe: Recipe) -> type[Tokens] | type[Frames]:
-    """What the model reads: tokens, or frames of numeric series."""
-    return Frames if row_types(factory_of(recipe.data.train)) == {Series} else Tokens
+def takes_all_codecs(recipe: Recipe) -> bool:
+    """Whether the tokenizers (and labels) are those of the run that the training starts from."""
+    return bool(recipe.train.start_from) and recipe.train.start_vocabulary == "both"
 
 
 def _check_start(recipe: Recipe, task: Task) -> None:
@@ -219,7 +219,7 @@ def _check_start(recipe: Recipe, task: Task) -> None:
     for key in ("start_checkpoint", "start_vocabulary"):
         if not train.start_from and getattr(train, key) != TrainConfig.model_fields[key].default:
             raise ConfigError(f"train.{key}: has no effect without train.start_from; set that too, or leave it out")
-    if train.start_vocabulary == "source" and generates(task) and recipe.data.joint:
+    if train.start_vocabulary == "source" and not task.has_labels and recipe.data.joint:
         raise ConfigError(
             'train.start_vocabulary: "source" takes the tokenizer of one language, but data.joint is true: both '
             'languages have the same tokenizer; set data.joint = false, or choose "both" or "none"'
@@ -227,20 +227,8 @@ def _check_start(recipe: Recipe, task: Task) -> None:
 
 
 def _check_task(recipe: Recipe, task: Task) -> None:
-    """Check the settings that depend on the task."""
-    if generates(task) and kind_of(recipe.model.encoder) == "none" and not recipe.data.joint:
-        raise ConfigError(
-            "data.joint: a model without an encoder reads both languages with one tokenizer, but data.joint is false; "
-            "set it to true"
-        )
-    # An imported model may have one vocabulary for two tokenizers, which a training learns only with data.joint.
-    imported = recipe.train.start_from and recipe.train.start_vocabulary == "both"
-    if generates(task) and recipe.model.shared_embeddings and not recipe.data.joint and not imported:
-        raise ConfigError(
-            "model.shared_embeddings: needs one vocabulary for both languages, but data.joint is false; set "
-            "data.joint=true or model.shared_embeddings=false"
-        )
-    _ = recipe.best_metric  # refuses a metric that the task does not have
+    """Refuse a metric that the task does not compute, and sources of data that it cannot be trained on."""
+    _ = recipe.best_metric
     fitting = {name: kind for name, kind in SOURCES.items() if kind is NoSource or row_types(kind) & {*task.rows}}
     for split in SPLITS:
         source = getattr(recipe.data, split)
@@ -257,6 +245,12 @@ def row_types(source: type) -> set[type]:
     annotation = typing.get_type_hints(source.rows, localns=vars(rows)).get("return", Iterator[rows.Row])
     types = {kind for argument in typing.get_args(annotation) for kind in typing.get_args(argument) or (argument,)}
     return types & {*typing.get_args(rows.Row)}
+
+
+def placeholder_input(recipe: Recipe) -> Input:
+    """What the encoder will read, as far as it is known before the codecs are learned: its size is arbitrary."""
+    codecs = {SOURCE_CODECS[kind] for kind in row_types(factory_of(recipe.data.train))}
+    return codecs.pop().placeholder if len(codecs) == 1 else TextCodec.placeholder
 
 
 def sources_of(recipe: Recipe) -> dict[str, Source]:

@@ -162,6 +162,17 @@ def test_tag_reads_gzip_writes_a_file_and_labels_lines_longer_than_the_training_
     assert short == "C"
 
 
+def test_predict_prints_the_output_of_a_run_of_any_task(trained: TrainedByKind, call: Call, run: Path, tmp_path: Path):
+    for kind, command in (("words", "tag"), ("texts", "classify")):
+        lines = b"a x e\n\nz\n"
+        assert call("predict", trained(kind).run, stdin=lines) == call(command, trained(kind).run, stdin=lines)
+    expected = call("translate", run, "--engine", "torch", stdin=b"b a\n")
+    assert call("predict", run, stdin=b"b a\n").out == expected.out != ""
+    np.savez(tmp_path / "new.npz", u_x=steps(1.5, 1.5, -1.5), v_x=steps(-1.5))
+    assert call("predict", trained("frames").run, tmp_path / "new.npz").out.splitlines()[1] == "v\t2"
+    assert call("predict", trained("series").run, tmp_path / "new.npz").out.splitlines()[1] == "v\t2"
+
+
 # ── texts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -359,6 +370,7 @@ def test_a_damaged_run_does_not_truncate_the_output_file(trained: TrainedByKind,
         ["tag", "RUN", "--columns", "--json"],
         ["tag", "RUN", "nowhere.txt"],
         ["classify", "RUN", "nowhere.txt"],
+        ["predict", "RUN", "nowhere.txt"],
         ["tag", "nowhere"],
         ["classify", "nowhere"],
         ["evaluate", "--hyp", "FILE", "--ref", "FILE", "--labels", "a"],

@@ -6,13 +6,16 @@ from hypothesis import strategies as st
 
 from contracts.checks.batches import (
     check_batch_content,
+    check_draws,
     check_each_row_once_per_epoch,
     check_little_padding,
     check_sampler_resumes,
     check_token_budget,
     random_corpus,
 )
-from saccade.data.batches import Corpus
+from saccade.data.batches import COLLATE_LABELS, COLLATE_PAIRS, COLLATE_PROMPTED, Collate, Corpus, Draws
+from saccade.data.masking import MaskSources
+from saccade.data.tokenizers import UNKNOWN
 
 lengths = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=40)
 budgets = st.integers(1, 60)
@@ -53,3 +56,30 @@ def test_order_differs_between_epochs_and_seeds() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_have_little_padding(seed: int) -> None:
     check_little_padding(random_corpus(2000, seed=seed), 1000)
+
+
+COLLATES: dict[str, Collate] = {
+    "pairs": COLLATE_PAIRS,
+    "prompted": COLLATE_PROMPTED,
+    "labels": COLLATE_LABELS,
+    "masked pairs": MaskSources(COLLATE_PAIRS, 0.3),
+    "masked prompts": MaskSources(COLLATE_PROMPTED, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", COLLATES)
+def test_draws_of_a_row_depend_on_seed_epoch_and_row_only(name: str) -> None:
+    check_draws(COLLATES[name])
+
+
+def test_masking_replaces_the_given_share_of_source_tokens_in_training_only() -> None:
+    corpus = Corpus([[4, 5, 6] * 100] * 50, [[4] * 300] * 50, MaskSources(COLLATE_PAIRS, 0.3))
+    masked, plain = corpus.batch(range(50), Draws(1, 0)), corpus.batch(range(50))
+    assert masked.source is not None
+    assert plain.source is not None
+    is_masked = masked.source.values == UNKNOWN
+    assert is_masked.float().mean().item() == pytest.approx(0.3, abs=0.01)
+    assert (masked.source.values == plain.source.values)[~is_masked].all()
+    assert not (plain.source.values == UNKNOWN).any()
+    assert (masked.outputs.values == plain.outputs.values).all()
+    assert not is_masked[:, -1].any(), "the end symbol is masked"

@@ -12,9 +12,11 @@ from contracts.checks.heads import check_head_loss, check_head_memory, check_hea
 from contracts.choices import every
 from contracts.variants import D, V, filled
 from saccade.config import build
-from saccade.errors import BuildError
+from saccade.errors import BuildError, ConfigError
 from saccade.inputs import Tokens
-from saccade.parts import HEADS, Dropout, TokenEmbedding
+from saccade.parts import HEADS, Dropout, LinearHead, TokenEmbedding
+from saccade.parts.token_costs import TokenCost
+from saccade.recipe import recipe_of
 
 CHUNK = 8
 
@@ -41,7 +43,7 @@ class HeadAndEmbedding(nn.Module):
 @pytest.mark.parametrize("rows", [1, 8, 37])  # less than a chunk, one chunk, several chunks and a remainder
 def test_head_loss_equals_cross_entropy(tree: Any, smoothing: float, rows: int) -> None:
     owner = perturbed(HeadAndEmbedding(tree, V))
-    check_head_loss(owner, owner.head, rows, V, smoothing)
+    check_head_loss(owner, owner.head, rows, V, TokenCost(smoothing))
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -50,7 +52,7 @@ def test_head_loss_equals_cross_entropy(tree: Any, smoothing: float, rows: int) 
 @pytest.mark.parametrize("rows", [2, 8, 38])
 def test_head_loss_with_r_drop_adds_symmetric_kl(tree: Any, smoothing: float, rows: int) -> None:
     owner = perturbed(HeadAndEmbedding(tree, V))
-    check_head_loss(owner, owner.head, rows, V, smoothing, r_drop=1.7)
+    check_head_loss(owner, owner.head, rows, V, TokenCost(smoothing, 1.7))
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -68,7 +70,7 @@ def test_head_loss_without_gradients_takes_one_product_per_chunk(tree: Any) -> N
 @every(HEADS)
 def test_head_loss_of_no_rows_is_zero(tree: Any) -> None:
     hidden = torch.zeros(0, D, requires_grad=True)
-    total, costs = HeadAndEmbedding(tree, V).head.loss(hidden, torch.zeros(0, dtype=torch.long), 0.1)
+    total, costs = HeadAndEmbedding(tree, V).head.loss(hidden, torch.zeros(0, dtype=torch.long), TokenCost(0.1))
     total.backward()
     assert total.item() == 0
     assert costs.shape == (0,)
@@ -92,3 +94,25 @@ def test_dropout_rate_near_1_gives_finite_values_or_error(rate: float) -> None:
     except BuildError:
         return
     assert dropout.train()(torch.ones(1000)).isfinite().all()
+
+
+class HeadWithoutSmoothing(LinearHead):
+    """A head that computes R-Drop, but not label smoothing."""
+
+    cost_terms = frozenset({"r_drop"})
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_term_of_the_cost_that_the_head_does_not_compute_is_refused(
+    smoothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(HEADS, "unsmoothed", HeadWithoutSmoothing)
+    tree = {"extends": "demo", "task": {"kind": "translation", "smoothing": smoothing, "r_drop": 1.0}}
+    changes = {"model": {"head": "unsmoothed"}}
+    if smoothing:
+        with pytest.raises(
+            ConfigError, match=r'^task\.smoothing: the head "unsmoothed" cannot compute it; set it to 0'
+        ):
+            recipe_of(tree, changes)
+    else:
+        recipe_of(tree, changes)

@@ -5,7 +5,7 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -13,21 +13,34 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from contracts.checks.common import perturbed
-from saccade.config import python_layer, resolve
+from saccade.config import Count, Positive, option_keys, python_layer, resolve
 from saccade.data.tokenizers import WordKind
 from saccade.decode import single
 from saccade.decode.engine import DecodeConfig, in_order
-from saccade.decode.fused import FusedDecoder, FusedEncoder, can_fuse_decoder, can_fuse_encoder
+from saccade.decode.fused import (
+    KNOWN_OPTIONS,
+    FusedDecoder,
+    FusedDecoderLayer,
+    FusedEncoder,
+    can_fuse_decoder,
+    can_fuse_encoder,
+)
 from saccade.decode.loops import StepModel
 from saccade.decode.single import SingleDecoder, can_decode_single
 from saccade.decode.torch_engine import FusedModel, UnfusedDecoder, torch_engine
 from saccade.decode.workers import limit_threads
 from saccade.errors import SaccadeError
 from saccade.inputs import Tokens
-from saccade.models.assemble import Model, ModelConfig, assemble, expand_block
+from saccade.models.assemble import Model, ModelConfig, assemble, expand_block, sides_with_blocks
+from saccade.models.blocks import Standard
 from saccade.notes import capture
 from saccade.optim.optimizers import adamw
+from saccade.parts import CONNECTIONS, FEED_FORWARDS, MIXERS, NORMS, POSITIONS
+from saccade.parts.activations import Activation
+from saccade.parts.feed_forwards import FusedFeedForward, PlainFeedForward
+from saccade.parts.fused_forms import fused_form
 from saccade.parts.mixers import MultiHead
+from saccade.parts.norms import FusedNorm, LayerNorm
 from saccade.places import Memory, select
 
 V, D = 23, 12
@@ -37,7 +50,8 @@ PADDING_MASK = torch.arange(7) < torch.tensor([7, 3, 5])[:, None]
 def model_of(changes: dict[str, Any]) -> Model:
     block = {"self": {"heads": 2}, "cross": {"heads": 3}, "feed_forward": {"inner": 17}} | changes.pop("block", {})
     tree = {"dim": D, "block": block, "encoder": {"depth": 1}, "decoder": {"depth": 3}} | changes
-    config = resolve(ModelConfig, [python_layer(tree)], expand_block).config
+    layer = python_layer(tree)
+    config = resolve(ModelConfig, [expand_block(layer, sides_with_blocks(layer))]).config
     torch.manual_seed(0)
     return perturbed(assemble(config, Tokens(V), V), by=0.2).eval()
 
@@ -49,11 +63,20 @@ FUSED_MODELS: dict[str, dict[str, Any]] = {
     "dot score": {"block": {"self": {"heads": 2, "score": "dot"}, "cross": {"heads": 3, "score": "dot"}}},
     "explicit widths": {"block": {"self": {"heads": 2, "key_width": 5, "value_width": 5}, "cross": {"heads": 4}}},
     "gelu": {"block": {"feed_forward": {"inner": 9, "activation": "gelu"}}},
+    "rms norm": {"block": {"norm": "rms"}},
+    "post-norm rms norm": {"block": {"norm": "rms", "connection": "post"}},
+    "gated": {"block": {"feed_forward": {"kind": "gated", "inner": 9}}},
+    "gated gelu, rms norm": {
+        "block": {"feed_forward": {"kind": "gated", "inner": 9, "activation": "gelu"}, "norm": "rms"}
+    },
     "linear head": {"head": "linear"},
     "tied head with a bias": {"head": {"kind": "tied", "bias": True}},
 }
-UNFUSED_MODELS: dict[str, dict[str, Any]] = {
-    "recurrent": {"decoder": {"kind": "recurrent"}, "block": {}},
+# Part of each of these is computed by its modules, and none of them by NumPy.
+PARTLY_FUSED_MODELS: dict[str, dict[str, Any]] = {
+    "rotary": {"decoder": {"depth": 2, "position": "rotary"}, "encoder": {"depth": 1, "position": "rotary"}},
+    "t5": {"decoder": {"depth": 2, "position": "t5"}, "encoder": {"depth": 1, "position": "t5"}},
+    "no positions": {"decoder": {"depth": 2, "position": "none"}, "block": {"self": {"heads": 2, "score": "additive"}}},
     "sparse normalizer": {"block": {"cross": {"heads": 3, "normalizer": "sparsemax"}}},
     "additive score": {"block": {"self": {"heads": 2, "score": "additive"}}},
     "unprojected": {"block": {"self": "unprojected"}},
@@ -79,38 +102,50 @@ def log_probs(steps: Any, model: Model, keep: Tensor | None, beam: int, sentence
     return torch.cat(results)
 
 
+ALL_MODELS = FUSED_MODELS | PARTLY_FUSED_MODELS
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FUSED_MODELS)
+@pytest.mark.parametrize("name", ALL_MODELS)
 @pytest.mark.parametrize("keep", [None, PADDING_MASK], ids=["whole", "padded"])
 @pytest.mark.parametrize("beam", [1, 4])
 @torch.inference_mode()
 def test_fused_decoder_equals_the_modules(name: str, keep: Tensor | None, beam: int) -> None:
-    model = model_of(dict(FUSED_MODELS[name]))
+    model = model_of(dict(ALL_MODELS[name]))
     assert can_fuse_decoder(model)
     modules, *others = (log_probs(steps, model, keep, beam) for steps in unfused_and_fused(model))
     for other in others:
         torch.testing.assert_close(other, modules, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", FUSED_MODELS)
+@pytest.mark.parametrize("name", ALL_MODELS)
 @pytest.mark.parametrize("keep", [None, PADDING_MASK], ids=["whole", "padded"])
 @torch.inference_mode()
 def test_fused_encoder_equals_the_modules(name: str, keep: Tensor | None) -> None:
-    model = model_of(dict(FUSED_MODELS[name]))
+    model = model_of(dict(ALL_MODELS[name]))
     assert can_fuse_encoder(model)
     values = torch.randint(4, V, (3, 7))
     fused, modules = FusedEncoder(model)(values, keep), model.encoder.encode(values, keep)
     kept = slice(None) if keep is None else keep
     torch.testing.assert_close(fused.states[kept], modules.states[kept], rtol=1e-5, atol=1e-5)
+    for actual, expected in zip(fused.layers, modules.layers, strict=True):
+        torch.testing.assert_close(actual[kept], expected[kept], rtol=1e-5, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_fused_encoder_makes_the_summary_of_the_modules() -> None:
+    model = model_of({"encoder": {"depth": 1, "pool": "max"}, "decoder": {"kind": "recurrent"}})
+    values = torch.randint(4, V, (3, 7))
+    fused, modules = FusedEncoder(model)(values, PADDING_MASK), model.encoder.encode(values, PADDING_MASK)
     torch.testing.assert_close(fused.summary, modules.summary, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FUSED_MODELS)
+@pytest.mark.parametrize("name", ALL_MODELS)
 @pytest.mark.parametrize("beam", [1, 4])
 @torch.inference_mode()
 def test_fused_decoder_equals_the_modules_for_a_single_sentence(name: str, beam: int) -> None:
-    model = model_of(dict(FUSED_MODELS[name]))
+    model = model_of(dict(ALL_MODELS[name]))
     modules, fused = (
         log_probs(steps, model, None, beam, sentences=1) for steps in (UnfusedDecoder(model), FusedDecoder(model))
     )
@@ -215,9 +250,120 @@ def test_long_outputs_equal_the_modules() -> None:
         torch.testing.assert_close(other, modules, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", UNFUSED_MODELS)
-def test_models_with_other_parts_are_not_fused(name: str) -> None:
-    assert not can_fuse_decoder(model_of(dict(UNFUSED_MODELS[name])))
+def test_recurrent_decoder_is_not_fused() -> None:
+    assert not can_fuse_decoder(model_of({"decoder": {"kind": "recurrent"}}))
+
+
+@pytest.mark.parametrize("name", PARTLY_FUSED_MODELS)
+def test_model_with_other_parts_is_fused_in_part_but_not_decoded_with_numpy(name: str) -> None:
+    model = model_of(dict(PARTLY_FUSED_MODELS[name]))
+    assert can_fuse_decoder(model)
+    fused = FusedDecoder(model)
+    assert all(isinstance(layer, FusedDecoderLayer) and layer.feed_forward for layer in fused.layers)
+    assert not can_decode_single(fused)
+
+
+class ScaledNorm(LayerNorm):
+    """A layer norm that is like the built-in one except for an option."""
+
+    fused_options: ClassVar[set[str]] = {"eps"}
+
+    def __init__(self, dim: int, *, eps: Positive = 1e-5, factor: Positive = 3.0):
+        super().__init__(dim, eps=eps)
+        self.factor = factor
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        return self.factor * super().forward(input)
+
+    def fused(self) -> FusedNorm:
+        return FusedNorm(self.weight, self.bias, self.eps, centered=True)
+
+
+class SubclassedNorm(LayerNorm):
+    """A part that inherits a fused form which does not fit it."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        return 3.0 * super().forward(input)
+
+
+class DoubledFeedForward(PlainFeedForward):
+    """A feed-forward with an option that its fused form does not know of."""
+
+    fused_options: ClassVar[set[str]] = {"inner", "activation"}
+
+    def __init__(
+        self, dim: int, dropout: float = 0.0, *, inner: Count = 5, activation: Activation = "relu", times: Count = 2
+    ):
+        super().__init__(dim, dropout, inner=inner, activation=activation)
+        self.times = times
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        return self.times * super().forward(x, keep)
+
+    def fused(self) -> FusedFeedForward:
+        return FusedFeedForward(self.up.weight, self.up.bias, self.activation, self.down.weight, self.down.bias)
+
+
+UNKNOWN: dict[str, tuple[dict[str, Any], str, type]] = {  # table, key in the block, class
+    "an option that the fused form does not know": (NORMS, "norm", ScaledNorm),
+    "a subclass": (NORMS, "norm", SubclassedNorm),
+    "an option of a feed-forward": (FEED_FORWARDS, "feed_forward", DoubledFeedForward),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+@torch.inference_mode()
+def test_part_with_an_unknown_option_is_computed_by_its_module(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, key, part = UNKNOWN[name]
+    assert fused_form(part(D)) is None
+    monkeypatch.setitem(table, "unknown", part)
+    model = model_of({"block": {key: "unknown"}})
+    assert can_fuse_decoder(model)
+    modules, fused = (log_probs(steps, model, PADDING_MASK, 2) for steps in unfused_and_fused(model))
+    torch.testing.assert_close(fused, modules, rtol=1e-4, atol=1e-4)
+    memory = model.encode(torch.randint(4, V, (1, 7)), None)
+    engine = FusedModel(model)
+    single = single_log_probs(engine, memory, 5)
+    torch.testing.assert_close(single, single_log_probs(UnfusedDecoder(model), memory, 5), rtol=1e-4, atol=1e-4)
+
+
+def test_block_with_an_unknown_option_is_computed_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KNOWN_OPTIONS, Standard, KNOWN_OPTIONS[Standard] - {"norm"})
+    model = model_of({})
+    assert not can_fuse_decoder(model)
+    model.decoder.layers[1] = copy.deepcopy(model.decoder.layers[1])
+    monkeypatch.undo()
+
+    class OtherBlock(Standard):
+        pass
+
+    model.decoder.layers[1].__class__ = OtherBlock
+    assert can_fuse_decoder(model)
+    with torch.inference_mode():
+        modules, fused = (log_probs(steps, model, None, 2) for steps in unfused_and_fused(model))
+    torch.testing.assert_close(fused, modules, rtol=1e-5, atol=1e-5)
+
+
+FUSED_FORMS = {
+    **{f"norm {kind}": part for kind, part in NORMS.items()},
+    **{f"feed-forward {kind}": part for kind, part in FEED_FORWARDS.items()},
+    **{f"connection {kind}": part for kind, part in CONNECTIONS.items()},
+    **{f"mixer {kind}": part for kind, part in MIXERS.items()},
+    **{f"position {kind}": part for kind, part in POSITIONS.items()},
+}
+
+
+@pytest.mark.parametrize("name", FUSED_FORMS)
+def test_fused_form_knows_every_option_of_its_part(name: str) -> None:
+    """Otherwise a new option would silently turn the fused form off."""
+    part = FUSED_FORMS[name]
+    if "fused" in vars(part):
+        assert option_keys(part) == part.fused_options
+
+
+@pytest.mark.parametrize("part", KNOWN_OPTIONS)
+def test_fused_decoding_knows_every_option_of_the_classes_it_computes(part: type) -> None:
+    assert option_keys(part) == KNOWN_OPTIONS[part]
 
 
 def test_model_with_listeners_is_not_fused() -> None:

@@ -11,6 +11,7 @@ from saccade.models.assemble import Model
 from saccade.optim.freeze import freeze
 from saccade.optim.optimizers import OPTIMIZERS
 from saccade.parts import fast_linear
+from saccade.parts.token_costs import TokenCost
 from saccade.recipe import recipe_of
 from saccade.tasks.losses import next_token_loss
 
@@ -74,7 +75,7 @@ def test_frozen_weights_do_not_move_and_have_no_optimizer_state(kind: str, patte
         group["lr"] = 0.01
     for _ in range(2):
         optimizer.zero_grad()
-        next_token_loss(model, small_corpus(model).batch(range(4)), 0.1).total.backward()
+        next_token_loss(model, small_corpus(model).batch(range(4)), TokenCost(0.1)).total.backward()
         optimizer.step()
     for name, p in model.named_parameters():
         assert torch.equal(p, before[name]) != p.requires_grad, name
@@ -92,7 +93,7 @@ def test_biases_alone_can_be_trained_with_either_library(monkeypatch: pytest.Mon
         monkeypatch.setattr(fast_linear, "MIN_ONEDNN_MULTIPLICATIONS", 0)
         model = perturbed(named("head=linear").fresh()).train()
         freeze(model, ["*.weight"])
-        next_token_loss(model, small_corpus(model).batch(range(4)), 0.1).total.backward()
+        next_token_loss(model, small_corpus(model).batch(range(4)), TokenCost(0.1)).total.backward()
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.requires_grad})
     assert "head.out.bias" in gradients[0]
     for name, gradient in gradients[0].items():

@@ -318,7 +318,7 @@ def test_decoder_equals_the_formulas_of_its_paper(paper: str, cell: str, depth: 
         weights = captured["decoder.cross"][:, 0]
         torch.testing.assert_close(weights[real], torch.stack(maps, 1)[real], atol=1e-12, rtol=0)
     model.zero_grad()
-    loss = next_token_loss(model, batch, 0.0)
+    loss = next_token_loss(model, batch)
     torch.testing.assert_close(loss.total, expected_loss)
     loss.total.backward()
     for name, weight in model.named_parameters():
@@ -347,8 +347,8 @@ def test_decoder_called_step_by_step_equals_the_formulas_of_its_paper(paper: str
 @pytest.mark.parametrize("cell", REFERENCE_CELLS)
 def test_coverage_loss_equals_that_of_see_et_al(cell: str) -> None:
     model, batch = build_model("see", cell, 1), batch_of_three()
-    without_coverage_loss = next_token_loss(model.eval(), batch, 0.0)
-    loss = next_token_loss(model.train(), batch, 0.0)
+    without_coverage_loss = next_token_loss(model.eval(), batch)
+    loss = next_token_loss(model.train(), batch)
     _, _, expected_loss = reference_outputs(model, batch, "see", cell)
     assert loss.logged["cost"] == pytest.approx(without_coverage_loss.logged["cost"])
     assert loss.logged["decoder.cross"] == pytest.approx(

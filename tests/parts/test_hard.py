@@ -178,7 +178,7 @@ def exact_gradient(model: Model, batch: Batch, name: str) -> Tensor:
     for script in scripts(model, batch, name):
         normalizer.forward = script.forward
         hidden, target = teacher_forced_hidden(model, batch)
-        cost, _ = model.head.loss(hidden, target, 0.0)
+        cost, _ = model.head.loss(hidden, target)
         p = torch.stack(script.log_p).sum().exp()
         expected_cost, total_p = expected_cost + p * cost, total_p + float(p.detach())
     del normalizer.forward
@@ -206,7 +206,7 @@ def estimates(
         normalizer.baseline_ready.fill_(1.0)
         normalizer.entropy_weight = entropy_weight
         model.zero_grad()
-        next_token_loss(model, batch, 0.0).total.backward()
+        next_token_loss(model, batch).total.backward()
         del normalizer.sample
         probability = float(torch.stack(script.log_p).sum().exp().detach())
         results.append(ChoiceResult(probability, gradients(model), entropy_gradient))
@@ -268,7 +268,7 @@ def test_learned_baseline_reduces_the_variance_of_the_estimator(name: str) -> No
     normalizer = hard_normalizer(model)
     estimates(model, batch, name)
     normalizer.baseline_ready.fill_(0.0)
-    next_token_loss(model, batch, 0.0)
+    next_token_loss(model, batch)
     learned = float(normalizer.baseline)
     assert learned > 0.5
     variances = {baseline: variance(estimates(model, batch, name, baseline)) for baseline in (0.0, learned, -5.0)}
@@ -324,7 +324,7 @@ def test_baseline_averages_over_tokens_that_are_not_padding() -> None:
 def test_baseline_is_saved_in_checkpoints(tmp_path: Path) -> None:
     name = "recurrent, before"
     first, second = tiny(name), tiny(name)
-    next_token_loss(first, one_row(name), 0.0)
+    next_token_loss(first, one_row(name))
     assert hard_normalizer(first).baseline.item() > 0
     assert {"decoder.cross.normalizer.baseline", "decoder.cross.normalizer.baseline_ready"} <= first.state_dict().keys()
     write_checkpoint(tmp_path / "checkpoint", first, {}, None)
@@ -338,7 +338,7 @@ def test_without_training_there_is_no_policy_loss(use: Callable[[Model], Any]) -
     model = tiny("recurrent, before")
     use(model)
     with torch.set_grad_enabled(not model.training):
-        loss = next_token_loss(model, one_row(""), 0.0)
+        loss = next_token_loss(model, one_row(""))
     assert set(loss.logged) == {"cost"}
     assert hard_normalizer(model).baseline_ready.item() == 0
 
@@ -354,8 +354,8 @@ def test_cost_of_a_choice_is_that_of_all_tokens_it_can_influence() -> None:
         )
         hidden, target = teacher_forced_hidden(model.eval(), batch)
         normalizer.sample = lambda p: p.argmax(-1, keepdim=True)  # as in evaluation, so that both passes choose alike
-        next_token_loss(model.train(), batch, 0.0)
-        _, token_costs = model.head.loss(hidden, target, 0.0)
+        next_token_loss(model.train(), batch)
+        _, token_costs = model.head.loss(hidden, target)
         costs[name].append(token_costs)
     cost, count, keep, (a, b, c) = costs["recurrent, before"]
     torch.testing.assert_close(cost[keep], torch.stack([a + b, b, c]).detach())

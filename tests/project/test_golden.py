@@ -15,6 +15,15 @@ TEXT = {"kind": "copy"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "transformer-tiny": {"extends": "transformer-tiny"},
     "transformer-base": {"extends": "transformer-base"},
+    "decoder-only-tiny": {"extends": "decoder-only-tiny"},
+    "t5-bias-gated": {
+        "extends": "transformer-tiny",
+        "model": {
+            "block": {"norm": "rms", "feed_forward": {"kind": "gated", "inner": 17}},
+            "encoder": {"position": "t5", "depth": 1},
+            "decoder": {"position": "t5", "depth": 1},
+        },
+    },
     "post-learned-untied": {
         "extends": "transformer-tiny",
         "model": {

@@ -86,6 +86,6 @@ def test_preset_has_its_documented_size(
         assert sum(p.numel() for p in assembled.parameters()) == parameters
 
 
-def test_presets_are_demo_and_four_transformer_sizes() -> None:
+def test_presets_are_demo_four_transformer_sizes_and_a_decoder() -> None:
     sizes = {f"transformer-{size}" for size in ("tiny", "small", "base", "big")}
-    assert set(preset_names()) == {"demo", *sizes}
+    assert set(preset_names()) == {"demo", "decoder-only-tiny", *sizes}

@@ -16,8 +16,8 @@ from saccade.recipe import Recipe, read_recipe
 from training.helpers import Contents, run_contents, saved_steps, train_run
 from training.kill_driver import ENVIRONMENT, Driver, Job, SameContents, training_job
 
-# Dropout everywhere, several batches per update, log intervals that span checkpoints, pruning of old checkpoints, and
-# an average at the end.
+# Dropout everywhere, masked source tokens, several batches per update, log intervals that span checkpoints, pruning of
+# old checkpoints, and an average at the end.
 RECIPE = """
 seed = 3
 
@@ -35,6 +35,10 @@ block.cross.heads = 2
 block.feed_forward.inner = 32
 encoder.depth = 1
 decoder.depth = 1
+
+[task]
+kind = "translation"
+mask_sources = 0.2
 
 [train]
 updates = 24

@@ -11,7 +11,7 @@ from contracts.checks.common import perturbed
 from contracts.checks.heads import symmetric_kl
 from saccade.config import python_layer, resolve
 from saccade.inputs import Tokens
-from saccade.models.assemble import Model, ModelConfig, assemble, expand_block
+from saccade.models.assemble import Model, ModelConfig, assemble, expand_block, sides_with_blocks
 from saccade.tasks.guides import GuidedHead
 from saccade.tasks.losses import teacher_forced_hidden
 from saccade.tasks.task import Encoded
@@ -24,7 +24,8 @@ BLOCK = {"self": {"heads": 2}, "cross": {"heads": 2}, "feed_forward": {"inner": 
 def model_of(rate: float) -> Model:
     tree: dict[str, Any] = {"dim": 16, "block": BLOCK, "encoder": {"depth": 1}, "decoder": {"depth": 1}}
     tree["dropout"] = {"residual": rate, "embedding": rate}
-    config = resolve(ModelConfig, [python_layer(tree)], expand_block).config
+    layer = python_layer(tree)
+    config = resolve(ModelConfig, [expand_block(layer, sides_with_blocks(layer))]).config
     torch.manual_seed(0)
     return perturbed(assemble(config, Tokens(V), V), by=0.1).train()
 

@@ -15,7 +15,7 @@ from saccade.config import python_layer, resolve
 from saccade.data.batches import Batch, Corpus, Padded
 from saccade.data.tokenizers import END
 from saccade.inputs import Tokens
-from saccade.models.assemble import Model, ModelConfig, Reads, assemble, expand_block
+from saccade.models.assemble import Model, ModelConfig, Reads, assemble, expand_block, sides_with_blocks
 from saccade.parts import fast_linear
 from saccade.recipe import read_recipe
 from saccade.runs.folder import RunFolder
@@ -46,7 +46,8 @@ def accumulation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 def model_of(tree: dict[str, Any], reads: Reads = "decoder") -> Model:
-    config = resolve(ModelConfig, [python_layer(tree)], expand_block).config
+    layer = python_layer(tree)
+    config = resolve(ModelConfig, [expand_block(layer, sides_with_blocks(layer))]).config
     torch.manual_seed(0)
     return perturbed(assemble(config, Tokens(V), V, reads), by=0.1).train()
 

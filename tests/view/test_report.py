@@ -294,7 +294,7 @@ def test_intervals_of_label_scores_contain_the_score(labeling_runs: dict[str, Pa
 
 def evaluate(outputs: list[str], references: list[str], sources: list[str] | None = None) -> Evaluation:
     rows = [Pair(s, r, "") for s, r in zip(sources or references, references, strict=True)]
-    return Translation().evaluate("test", rows, outputs, CharacterKind().learn(references))
+    return Translation().evaluate_outputs("test", rows, outputs, CharacterKind().learn(references))
 
 
 def test_best_and_worst_rows_are_sorted_and_disjoint() -> None:

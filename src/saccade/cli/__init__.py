@@ -12,12 +12,26 @@ from types import FrameType
 
 import cyclopts
 
-from saccade.cli import align, classify, config, data, evaluate, export, report, serve, tag, train, translate, view
+from saccade.cli import (
+    align,
+    classify,
+    config,
+    data,
+    evaluate,
+    export,
+    predict,
+    report,
+    serve,
+    tag,
+    train,
+    translate,
+    view,
+)
 from saccade.cli.app import UsageError, app, this_command
 from saccade.errors import SaccadeError
 
 # Importing a module adds its commands to the app.
-COMMANDS = (align, classify, config, data, evaluate, export, report, serve, tag, train, translate, view)
+COMMANDS = (align, classify, config, data, evaluate, export, predict, report, serve, tag, train, translate, view)
 
 
 class SigtermReceived(BaseException):

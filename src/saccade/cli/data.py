@@ -26,11 +26,10 @@ def check(recipe: str, /, *, overrides: ConfigOverrides = (), json_: Json = Fals
     from saccade.data.check import check as check_data
     from saccade.data.sources import NoSource
     from saccade.recipe import resolve_recipe, sources_of
-    from saccade.tasks.task import generates
 
     config = resolve_recipe(layers).config
     splits = {name: source for name, source in sources_of(config).items() if not isinstance(source, NoSource)}
-    report = check_data(splits, longest=config.data.longest, labels=not generates(config.built_task))
+    report = check_data(splits, longest=config.data.longest, labels=config.built_task.has_labels)
     if json_:
         print(json.dumps(report.plain(), ensure_ascii=False, indent=1))
     else:

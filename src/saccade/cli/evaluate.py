@@ -1,11 +1,14 @@
 """`saccade evaluate`: scores of a run, or of a file of translations."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING
 
 from saccade.cli.app import Checkpoint, InputFile, Json, UsageError, app, must_be_run, must_exist
 from saccade.cli.flags import SearchFlags
 from saccade.errors import DataError
+
+if TYPE_CHECKING:
+    from saccade.tasks.task import Task
 
 
 @app.command
@@ -52,21 +55,20 @@ def evaluate(
         must_be_run(run)
 
     if hyp:
-        from saccade.metrics.translation import score
+        from saccade.metrics.translation import score, score_lines
 
         pairs = _read_pairs(hyp, ref)
         scores = score([output for output, _ in pairs], [reference for _, reference in pairs]).plain()
     else:
         from saccade.api import load
-        from saccade.tasks.task import generates
 
         loaded = load(run, checkpoint)
-        _check_flags(generates(loaded.task), bool(src) or search != SearchFlags(), bool(labels))
+        score_lines = loaded.task.score_lines
+        _check_flags(loaded.task, bool(src) or search != SearchFlags(), bool(labels))
         decode = search.settings(loaded.recipe.decode)
         pairs = _read_pairs(src, ref) if src else None
         scores = loaded.evaluate(pairs, decode=decode, labels=tuple(labels.split(",")) if labels else ())
-    lines = _label_lines(scores) if "confusion" in scores else _translation_lines(scores)
-    print(json.dumps(scores, ensure_ascii=False, indent=1) if json_ else "\n".join(lines))
+    print(json.dumps(scores, ensure_ascii=False, indent=1) if json_ else "\n".join(score_lines(scores)))
 
 
 def _read_pairs(first: str, ref: str) -> list[tuple[str, str]]:
@@ -79,57 +81,13 @@ def _read_pairs(first: str, ref: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _check_flags(translates: bool, has_translation_flags: bool, has_label_flags: bool) -> None:
-    if has_translation_flags and not translates:
+def _check_flags(task: "Task", has_text_flags: bool, has_label_flags: bool) -> None:
+    from saccade.tasks import kinds_with
+
+    if has_text_flags and not task.text_to_text:
         raise UsageError(
-            "--src, --ref, --beam, --length-penalty and --ratio are for translation runs; this run predicts labels"
+            f"--src, --ref, --beam, --length-penalty and --ratio are for {kinds_with('text_to_text')} runs; this run "
+            f"{task.does}"
         )
-    if has_label_flags and translates:
-        raise UsageError("--labels is for tagging and classification runs; this run translates")
-
-
-def _translation_lines(scores: dict[str, Any]) -> list[str]:
-    interval = scores["interval"]
-    names = {"bleu": "BLEU", "chrf": "chrF", "bleu_lowercase": "BLEU, lowercased"}
-    lines = [
-        f"{label:<30} {scores[key]:6.2f}   95 % {interval[key][0]:.2f} to {interval[key][1]:.2f}"
-        f"   {scores['signatures'][key]}"
-        for key, label in names.items()
-    ]
-    lines.append(f"{'exact match':<30} {scores['exact_match']:6.2f} %")
-    for key in ("perplexity", "tokens_per_second", "sentences_per_second"):
-        if key in scores:
-            lines.append(f"{key.replace('_', ' '):<30} {scores[key]:6.2f}")
-    return [*lines, f"{'sentences':<30} {scores['sentences']:6,}"]
-
-
-def _label_lines(scores: dict[str, Any]) -> list[str]:
-    import numpy as np
-
-    from saccade.metrics.labels import Confusion
-
-    per_label = scores["per_label"]
-    width = max(len("label"), *map(len, per_label))
-    only = f"   only {', '.join(scores['selected_labels'])}"
-    selected_lines = [
-        f"{'accuracy':<20} {scores['accuracy']:6.2f} %{only}",
-        f"{'macro F1':<20} {scores['macro_f1']:6.2f} %{only}",
-        f"{'labels counted':<20} {scores['count']:,}{only}",
-        "",
-    ]
-    matrix = Confusion(tuple(scores["labels"]), np.array(scores["confusion"]))
-    table = [
-        f"{label:<{width}} {facts['precision']:9.2f} {facts['recall']:9.2f} {facts['f1']:9.2f} {facts['count']:9,}"
-        for label, facts in per_label.items()
-    ]
-    return [
-        *(selected_lines if scores["selected_labels"] else []),
-        f"{'accuracy':<20} {matrix.accuracy():6.2f} %",
-        f"{'macro F1':<20} {matrix.macro_f1():6.2f} %",
-        f"{'labels counted':<20} {int(matrix.counts.sum()):,}",
-        "",
-        f"{'label':<{width}} {'precision':>9} {'recall':>9} {'F1':>9} {'count':>9}",
-        *table,
-        "",
-        *matrix.lines(),
-    ]
+    if has_label_flags and not task.has_labels:
+        raise UsageError(f"--labels is for {kinds_with('has_labels')} runs; this run {task.does}")

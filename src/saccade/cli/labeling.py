@@ -1,4 +1,4 @@
-"""What `saccade tag` and `saccade classify` share: opening the run, and writing one line per result."""
+"""What `saccade tag`, `classify` and `predict` share: opening the run, and writing one line per result."""
 
 import json
 from collections.abc import Iterator

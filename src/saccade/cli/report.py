@@ -124,10 +124,10 @@ def _evaluation(run: "Run", manifest: dict[str, Any], quick: bool) -> tuple["Eva
 
 def _maps(run: "Run", validation: "ValidationRecord | None") -> tuple[list["AttentionMaps"], str]:
     """Attention maps over the outputs of the checkpoint's validation samples; or none and the reason."""
-    from saccade.tasks.task import generates
+    from saccade.tasks import kinds_with
 
-    if not generates(run.task):
-        return [], "Attention can be shown for translation runs only; this run predicts labels."
+    if not run.task.text_to_text:
+        return [], f"Attention can be shown for {kinds_with('text_to_text')} runs only; this run {run.task.does}."
     if validation is None or not validation.samples:
         return [], "No validation has recorded samples yet."
     maps = [run.attention(sample.source, sample.output) for sample in validation.samples]

@@ -154,14 +154,36 @@ def _nearest_index(ends: np.ndarray, target: float) -> int:
 # ── collate functions ─────────────────────────────────────────────────────────────────────────────
 
 
+@dataclass(frozen=True)
+class Draws:
+    """The random numbers of collate functions. Those of a row are a pure function of (seed, epoch, row): they do not
+    depend on the other rows of the batch, on the ranks, or on an interruption. `training`: whether the batch is for
+    training; data augmentation leaves others unchanged."""
+
+    seed: int
+    epoch: int
+    training: bool = True
+
+    def generator(self, row: int) -> np.random.Generator:
+        """A new generator for this row."""
+        # unlike a longer seed, a spawn key cannot give the generator of another purpose
+        return np.random.default_rng(np.random.SeedSequence([self.seed, self.epoch], spawn_key=(row,)))
+
+
+EVALUATION_DRAWS = Draws(seed=0, epoch=0, training=False)
+
+
 class Collate(Protocol):
-    """Makes a batch of rows of a corpus. `extra_tokens` is the number of special tokens that it adds to the targets.
-    `lengths` are the lengths of the longer side of rows with these sources and targets, special tokens included."""
+    """Makes a batch of rows of a corpus; whatever is random comes from `draws`. `extra_tokens` is the number of special
+    tokens that it adds to the targets. `lengths` are the lengths of the longer side of rows with these sources and
+    targets, special tokens included."""
 
     extra_tokens: int
 
     def lengths(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray: ...
-    def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch: ...
+    def __call__(
+        self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], draws: Draws
+    ) -> Batch: ...
 
 
 class CollatePairs:
@@ -172,7 +194,9 @@ class CollatePairs:
     def lengths(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         return np.maximum(sources, targets) + 1
 
-    def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
+    def __call__(
+        self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], draws: Draws
+    ) -> Batch:
         return Batch(
             tuple(rows),
             Padded.of([np.append(source, END) for source in sources]),
@@ -193,7 +217,9 @@ class CollatePrompted:
     def lengths(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         return sources + targets + 2
 
-    def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
+    def __call__(
+        self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], draws: Draws
+    ) -> Batch:
         pairs = list(zip(sources, targets, strict=True))
         inputs = Padded.of([np.concatenate([source, [END, START], target]) for source, target in pairs])
         outputs = Padded.of([np.concatenate([source, [END], target, [END]]) for source, target in pairs])
@@ -217,7 +243,9 @@ class CollateLabels:
     def lengths(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
         return np.maximum(sources, targets)
 
-    def __call__(self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
+    def __call__(
+        self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], draws: Draws
+    ) -> Batch:
         labels = Padded.of(targets)
         labeled = labels.values != NO_LABEL
         keep = labeled if labels.keep is None else labeled & labels.keep
@@ -275,8 +303,8 @@ class Corpus:
     def target(self, row: int) -> np.ndarray:
         return self._target[self._target_starts[row] : self._target_starts[row + 1]]
 
-    def batch(self, rows: Sequence[int]) -> Batch:
-        batch = self.collate(rows, [self.source(row) for row in rows], [self.target(row) for row in rows])
+    def batch(self, rows: Sequence[int], draws: Draws = EVALUATION_DRAWS) -> Batch:
+        batch = self.collate(rows, [self.source(row) for row in rows], [self.target(row) for row in rows], draws)
         if self.links is None or batch.source is None:
             return batch
         outputs, positions = batch.outputs.values.shape[1], batch.source.values.shape[1]
@@ -345,10 +373,10 @@ class Shard:
         cuts = _even_cuts(lengths, self.count)
         return rows[cuts[self.rank] : cuts[self.rank + 1]]
 
-    def batch(self, corpus: Corpus, rows: np.ndarray) -> Batch:
+    def batch(self, corpus: Corpus, rows: np.ndarray, draws: Draws) -> Batch:
         """The batch of this rank. If there are more ranks than rows, it may be an idle one."""
         own = self.of(corpus, rows)
-        return corpus.batch(own.tolist()) if len(own) else replace(corpus.batch(rows[:1].tolist()), idle=True)
+        return replace(corpus.batch((own if len(own) else rows[:1]).tolist(), draws), idle=not len(own))
 
 
 WHOLE_BATCH = Shard()
@@ -369,7 +397,7 @@ def updates(
             batches: list[Batch] = []
             tokens = 0
             while first < len(plan) and tokens < max(1, update_tokens):
-                batches.append(shard.batch(corpus, plan[first]))
+                batches.append(shard.batch(corpus, plan[first], Draws(seed, epoch)))
                 tokens += corpus.target_tokens_of(plan[first])
                 first += 1
             yield batches, SamplerState(epoch, first) if first < len(plan) else SamplerState(epoch + 1, 0)

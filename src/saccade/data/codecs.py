@@ -2,7 +2,7 @@
 series, the names of labels. They are learned from the training rows and stored in the run folder."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from saccade.data.batches import NO_LABEL
 from saccade.errors import DataError, RunError
-from saccade.inputs import Frames
 
 SourceCodec = TypeVar("SourceCodec")
 TargetCodec = TypeVar("TargetCodec")
@@ -24,6 +23,13 @@ class Codecs(Generic[SourceCodec, TargetCodec]):
 
     source: SourceCodec
     target: TargetCodec
+
+
+def file_of(files: Mapping[str, bytes], name: str) -> bytes:
+    """The content of one of the files in which codecs are stored."""
+    if name not in files:
+        raise RunError(f"the file {name} is missing")
+    return files[name]
 
 
 class LabelCodec:
@@ -86,7 +92,6 @@ class Scaling:
     def __init__(self, mean: np.ndarray, deviation: np.ndarray):
         self.mean, self.deviation = mean, deviation
         self.size = len(mean)
-        self.input = Frames(self.size)
 
     @classmethod
     def learn(cls, series: Sequence[np.ndarray]) -> "Scaling":

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from saccade.data.sources.numbers import (
 from saccade.errors import DataError
 
 
-def as_frames(values: Any, width: int, location: str) -> np.ndarray:
+def as_frames(values: object, width: int, location: str) -> np.ndarray:
     """Convert to a float32 array [T F], F = `width`. DataError with location and row if a value is not finite. An empty
     input has no frames."""
     try:

@@ -7,28 +7,25 @@ that NumPy would split among threads stay with torch, which obeys its thread lim
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
+from typing import TypeGuard
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from saccade.decode.fused import (
-    AttentionProjections,
-    BatchCrossAttention,
-    FoldedCrossAttention,
-    FusedDecoder,
-    FusedDecoderLayer,
-    FusedFeedForward,
-    MemoryFolding,
-    Residual,
-)
+from saccade.decode.fused import FusedDecoder, FusedDecoderLayer
+from saccade.decode.fused_cross import BatchCrossAttention, FoldedCrossAttention, MemoryFolding
 from saccade.decode.loops import SingleHypothesis, SingleRow
 from saccade.decode.single_head import SingleOutputHead, Vector
+from saccade.parts.connections import FusedResidual
+from saccade.parts.feed_forwards import FusedFeedForward, Gate
+from saccade.parts.fused_forms import fused_form
 from saccade.parts.heads import LinearHead, TiedHead
-from saccade.parts.norms import LayerNorm
+from saccade.parts.mixers.projections import AttentionProjections
+from saccade.parts.norms import FusedNorm
 from saccade.places import Memory
 
 MAX_NUMPY_WEIGHTS = 1 << 18  # weights of one product; OpenBLAS starts a second thread at 460,800
@@ -39,18 +36,43 @@ WeightAndBias = tuple[Tensor, Tensor]
 
 
 def can_decode_single(fused: FusedDecoder) -> bool:
-    """Whether NumPy can compute this decoder: float32 weights in narrow layers, a head with accessible weights, and
-    either only post-norm or only pre-norm connections. Pre-norm also needs a final norm, because the mean of x is
-    never computed then."""
-    weights = [
-        weight for layer in fused.layers for weight in (layer.self_projections.qkv_weight, layer.self_projections.out)
-    ]
-    weights += [weight for layer in fused.layers for weight in (layer.feed_forward.up, layer.feed_forward.down)]
+    """Whether NumPy can compute this decoder: all parts have fused forms, attention does not depend on positions,
+    float32 weights in narrow layers, a head with accessible weights, norms of one kind, and either only post-norm or
+    only pre-norm connections. Pre-norm also needs a final norm, because the mean of x may never be computed then."""
+    return bool(fused.layers) and all(map(_is_fully_fused, fused.layers)) and _is_small(fused) and _is_uniform(fused)
+
+
+def _is_fully_fused(layer: object) -> TypeGuard[FusedDecoderLayer]:
+    if not isinstance(layer, FusedDecoderLayer) or not layer.feed_forward or not layer.cross_projections:
+        return False
+    return layer.self_projections is not None and layer.self_projections.score is None
+
+
+def _is_small(fused: FusedDecoder) -> bool:
+    layers = [layer for layer in fused.layers if _is_fully_fused(layer)]
+    weights = [weight for layer in layers for weight in _weights_of(layer)]
     is_float32 = all(weight.dtype is torch.float32 and weight.is_cpu for weight in (fused.embed.table, *weights))
-    pre_norms = {residual.is_pre_norm for layer in fused.layers for residual in layer.residuals}
-    is_uniform = pre_norms == {False} or (pre_norms == {True} and type(fused.final_norm) is LayerNorm)
     is_narrow = all(weight.numel() <= MAX_NUMPY_WEIGHTS for weight in weights)
-    return is_float32 and is_uniform and is_narrow and type(fused.head) in (LinearHead, TiedHead)
+    return is_float32 and is_narrow and type(fused.head) in (LinearHead, TiedHead)
+
+
+def _weights_of(layer: FusedDecoderLayer) -> list[Tensor]:
+    assert layer.self_projections
+    assert layer.feed_forward
+    return [
+        *(layer.self_projections.qkv_weight, layer.self_projections.out),
+        *(layer.feed_forward.up, layer.feed_forward.down),
+    ]
+
+
+def _is_uniform(fused: FusedDecoder) -> bool:
+    residuals = [residual for layer in fused.layers if _is_fully_fused(layer) for residual in layer.residuals]
+    norms = [residual.norm for residual in residuals]
+    pre_norms = {residual.is_pre_norm for residual in residuals}
+    final_norm = fused_form(fused.final_norm)  # type: ignore[arg-type]  # a norm is a module
+    if pre_norms == {True}:
+        norms.append(final_norm)
+    return len(pre_norms) == 1 and None not in norms and len({norm.centered for norm in norms if norm}) == 1
 
 
 class SingleDecoder:
@@ -58,53 +80,69 @@ class SingleDecoder:
 
     def __init__(self, fused: FusedDecoder):
         self.fused, self.start, self.step = fused, fused.start, fused.step
-        self.is_pre_norm = fused.layers[0].residuals[0].is_pre_norm
+        self._fused_layers = [layer for layer in fused.layers if _is_fully_fused(layer)]
+        residual = self._fused_layers[0].residuals[0]
+        assert residual.norm
+        self.is_pre_norm = residual.is_pre_norm
+        # with pre-norm and layer norms, x is kept without its mean, because every norm would subtract it anyway
+        self.drops_mean = residual.is_pre_norm and residual.norm.centered
 
     def single(self, memory: Memory) -> SingleHypothesis:
         return SingleRow(self.fused, memory) if memory.places.padded else _NumpyHypothesis(self, memory)
 
     @cached_property
     def layers(self) -> "list[_Layer]":
-        return [_Layer(layer) for layer in self.fused.layers]
+        return [_Layer(layer) for layer in self._fused_layers]
 
     @cached_property
     def folding(self) -> MemoryFolding:
         return MemoryFolding([layer.cross_projections for layer in self.layers])
 
+    def cross_attentions(self, memory: Memory) -> "Sequence[FoldedCrossAttention | BatchCrossAttention]":
+        folded = self.fused.fold(memory, self.folding)
+        return folded or [layer.prepare_cross_attention(memory) for layer in self._fused_layers]
+
+    @cached_property
+    def _final_norm(self) -> FusedNorm | None:
+        return fused_form(self.fused.final_norm)  # type: ignore[arg-type]  # a norm is a module
+
     @cached_property
     def final_norm(self) -> VectorFunction:
         """The final norm; for pre-norm without gain and bias, which are folded into the head."""
-        norm = self.fused.final_norm
-        if not isinstance(norm, LayerNorm):
+        norm = self._final_norm
+        if norm is None:
             return lambda x: x
         return _divide_by_deviation(norm.eps) if self.is_pre_norm else _Norm(norm)
 
     @cached_property
     def head(self) -> SingleOutputHead:
-        head, norm = self.fused.head, self.fused.final_norm
+        head, norm = self.fused.head, self._final_norm
         assert isinstance(head, LinearHead | TiedHead)
         _, weight, bias = head.factors(self.fused.embed.table[:1])
         weight, bias = weight.detach(), weight.new_zeros(len(weight)) if bias is None else bias.detach()
-        if self.is_pre_norm and isinstance(norm, LayerNorm):
+        if self.is_pre_norm and norm:
             weight, bias = _fold_norm(norm, weight, bias)
         return SingleOutputHead(weight, bias)
 
+    @property
+    def cache_shape(self) -> tuple[int, ...]:
+        projections = self._fused_layers[0].self_projections
+        assert projections
+        return len(self.layers), 2, projections.heads, INITIAL_CACHE_LENGTH, projections.width
+
 
 class _NumpyHypothesis:
-    """The key/value caches of all layers for one hypothesis. With pre-norm, x is kept without its mean, because every
-    norm would subtract it anyway."""
+    """The key/value caches of all layers for one hypothesis."""
 
     def __init__(self, decoder: SingleDecoder, memory: Memory):
         self._embed, self._layers = decoder.fused.embed, decoder.layers
         self._final_norm, self._head = decoder.final_norm, decoder.head
-        self._table, self._keeps_mean = _array(self._embed.table), not decoder.is_pre_norm
+        self._table, self._drops_mean = _array(self._embed.table), decoder.drops_mean
         dim = self._table.shape[1]
         self._mean_weights = np.full(dim, 1 / dim, np.float32)  # x · _mean_weights is the mean of x
-        cross_attentions = decoder.fused.prepare_cross_attentions(memory, decoder.folding)
+        cross_attentions = decoder.cross_attentions(memory)
         self._cross = [layer.with_numpy(cross) for layer, cross in zip(self._layers, cross_attentions, strict=True)]
-        projections = decoder.fused.layers[0].self_projections
-        shape = (len(self._layers), 2, projections.heads, INITIAL_CACHE_LENGTH, projections.width)
-        self._cache = np.empty(shape, np.float32)
+        self._cache = np.empty(decoder.cache_shape, np.float32)
         self._encodings = self._embed.encodings(1).numpy()
         self._at = 0
 
@@ -124,7 +162,7 @@ class _NumpyHypothesis:
             self._cache = np.concatenate([self._cache, np.empty_like(self._cache)], 3)
         x = self._table[token] * self._embed.scale
         x += self._encodings[at]
-        if not self._keeps_mean:
+        if self._drops_mean:
             x -= x.dot(self._mean_weights)
         for layer, cache, cross in zip(self._layers, self._cache, self._cross, strict=True):
             x = layer(x, cache, at, cross)
@@ -138,13 +176,21 @@ class _Layer:
         residual_self, residual_cross, residual_feed_forward = (
             _FoldedPreNorm(residual) if residual.is_pre_norm else _PostNorm(residual) for residual in layer.residuals
         )
-        projections = layer.self_projections
+        assert _is_fully_fused(layer)
+        projections, cross_projections, feed_forward = (
+            layer.self_projections,
+            layer.cross_projections,
+            layer.feed_forward,
+        )
+        assert projections
+        assert cross_projections
+        assert feed_forward
         self._heads, self._width = projections.heads, projections.width
         self._qkv = residual_self.product(*residual_self.fold(projections.qkv_weight, projections.qkv_bias))
         self._out = _product(*residual_self.center(projections.out, projections.out_bias))
-        self._feed_forward = _feed_forward(layer.feed_forward, residual_feed_forward)
+        self._feed_forward = _feed_forward(feed_forward, residual_feed_forward)
         self._adds = residual_self.add, residual_cross.add, residual_feed_forward.add
-        self.cross_projections = residual_cross.fold_projections(layer.cross_projections)
+        self.cross_projections = residual_cross.fold_projections(cross_projections)
         # W x + b on the (normalized) input of the cross-attention
         self._cross_input_product = residual_cross.product
 
@@ -173,21 +219,22 @@ class _Layer:
 
 
 class _FoldedPreNorm:
-    """x + f(norm(x)) for an x without its mean. Gain and bias of the norm are folded into the first weights of f, and
-    the last weights of f are centered, so that the sum has no mean either."""
+    """x + f(norm(x)). Gain and bias of the norm are folded into the first weights of f. With a layer norm, x is kept
+    without its mean; the last weights of f are centered, so that the sum has no mean either."""
 
     add: Callable[[Vector, Vector], Vector] = np.add
 
-    def __init__(self, residual: Residual):
-        self._norm, self._inverse_dim = residual.norm, 1 / len(residual.norm.weight)
+    def __init__(self, residual: FusedResidual):
+        assert residual.norm
+        self._norm, self._inverse_dim = residual.norm, 1 / len(residual.norm.gain)
 
     def fold(self, weight: Tensor, bias: Tensor) -> WeightAndBias:
         """The first weights of f, to be applied by `product`."""
         return _fold_norm(self._norm, weight, bias)
 
     def center(self, weight: Tensor, bias: Tensor) -> WeightAndBias:
-        """The last weights of f, so that its output has mean 0."""
-        return weight - weight.mean(0), bias - bias.mean()
+        """The last weights of f, with a layer norm so that its output has mean 0."""
+        return (weight - weight.mean(0), bias - bias.mean()) if self._norm.centered else (weight, bias)
 
     def fold_projections(self, projections: AttentionProjections) -> AttentionProjections:
         """The query projection folded and the output projection centered; keys and values come from the memory."""
@@ -213,7 +260,8 @@ class _FoldedPreNorm:
 class _PostNorm:
     """norm(x + f(x)). The weights of f stay as they are."""
 
-    def __init__(self, residual: Residual):
+    def __init__(self, residual: FusedResidual):
+        assert residual.norm
         self._norm = _Norm(residual.norm)
 
     def add(self, x: Vector, y: Vector) -> Vector:
@@ -232,36 +280,53 @@ class _PostNorm:
 
 
 class _Norm:
-    """A layer norm."""
+    """A norm with its gain and bias."""
 
-    def __init__(self, norm: LayerNorm):
-        self._weight, self._bias, self._eps = _array(norm.weight), _array(norm.bias), norm.eps
-        self._inverse_dim = 1 / len(self._weight)
+    def __init__(self, norm: FusedNorm):
+        self._gain, self._eps, self._centered = _array(norm.gain), norm.eps, norm.centered
+        self._bias = np.zeros_like(self._gain) if norm.bias is None else _array(norm.bias)
+        self._inverse_dim = 1 / len(self._gain)
 
     def __call__(self, x: Vector) -> Vector:
-        x = x - np.add.reduce(x) * self._inverse_dim
-        return x * (self._weight / math.sqrt(x.dot(x) * self._inverse_dim + self._eps)) + self._bias
+        if self._centered:
+            x = x - np.add.reduce(x) * self._inverse_dim
+        return x * (self._gain / math.sqrt(x.dot(x) * self._inverse_dim + self._eps)) + self._bias
 
 
 def _divide_by_deviation(eps: float) -> VectorFunction:
-    """A layer norm without gain and bias, for an x without its mean."""
+    """A norm without gain and bias, for an x without its mean if the norm subtracts it."""
     return lambda x: x * (1 / math.sqrt(x.dot(x) / len(x) + eps))
 
 
-def _fold_norm(norm: LayerNorm, weight: Tensor, bias: Tensor) -> WeightAndBias:
+def _fold_norm(norm: FusedNorm, weight: Tensor, bias: Tensor) -> WeightAndBias:
     """W (gain · x + c) + b = (W gain) x + (W c + b), where c is the bias of the norm. For an x without its mean, the
     mean of each row of W gain has no effect, so it is removed."""
-    folded = weight.detach() * norm.weight.detach()
-    return folded - folded.mean(1, keepdim=True), bias.detach() + weight.detach() @ norm.bias.detach()
+    folded, bias = weight.detach() * norm.gain.detach(), bias.detach()
+    if norm.bias is not None:
+        bias = bias + weight.detach() @ norm.bias.detach()
+    return folded - folded.mean(1, keepdim=True) if norm.centered else folded, bias
 
 
 def _feed_forward(part: FusedFeedForward, residual: _FoldedPreNorm | _PostNorm) -> VectorFunction:
-    up = residual.product(*residual.fold(part.up, part.up_bias))
-    down = _product(*residual.center(part.down, part.down_bias))
-    if part.activation is F.relu:
-        zeros = np.zeros(len(part.up), np.float32)  # np.maximum(…, 0) would convert the 0 to an array at each call
-        return lambda x: down(np.maximum(up(x), zeros))
-    return lambda x: down(part.activation(torch.from_numpy(up(x))).numpy())
+    up = residual.product(*residual.fold(part.up, _bias_of(part.up, part.up_bias)))
+    down = _product(*residual.center(part.down, _bias_of(part.down, part.down_bias)))
+    hidden = _hidden(part.hidden, len(part.up))
+    return lambda x: down(hidden(up(x)))
+
+
+def _bias_of(weight: Tensor, bias: Tensor | None) -> Tensor:
+    return weight.new_zeros(len(weight)) if bias is None else bias
+
+
+def _hidden(function: Callable[[Tensor], Tensor], width: int) -> VectorFunction:
+    """The hidden units of a feed-forward, with NumPy if they are ReLU or a swish gate."""
+    if function is F.relu:
+        zeros = np.zeros(width, np.float32)  # np.maximum(…, 0) would convert the 0 to an array at each call
+        return lambda x: np.maximum(x, zeros)
+    if isinstance(function, Gate) and function.activation is F.silu:
+        half = width // 2
+        return lambda x: x[half:] * (x[:half] / (1 + np.exp(-x[:half])))
+    return lambda x: function(torch.from_numpy(x)).numpy()
 
 
 def _attend(query: np.ndarray, keys: np.ndarray, values: np.ndarray) -> Vector:

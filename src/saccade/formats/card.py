@@ -11,7 +11,6 @@ from saccade.runs.evaluations import evaluation_key, load_evaluation
 from saccade.runs.files import read_json
 from saccade.runs.history import read_history
 from saccade.tasks.evaluation import MetricScore
-from saccade.tasks.translation import BLEU, CHRF
 
 
 def card(run: ExportableRun, name: str) -> str:
@@ -79,17 +78,10 @@ def stored_scores(run: ExportableRun) -> tuple[str, tuple[MetricScore, ...]]:
     validation = read_history(run.folder).validation_at(step) if type(step) is int else None
     values = validation.scores if validation else {}
     return "development", tuple(
-        MetricScore(metric.title, values[metric.key], signature=signature(metric.key))
-        for metric in (BLEU, CHRF)
-        if metric.key in values
+        MetricScore(metric.title, values[metric.key], signature=signature)
+        for metric in run.task.metrics
+        if metric.key in values and (signature := run.task.signature(metric))
     )
-
-
-def signature(name: str) -> str:
-    """The sacreBLEU signature of a metric as validations compute it."""
-    from saccade.metrics.translation import score
-
-    return score(["a"], ["a"]).signatures[name]
 
 
 def _interval(score: MetricScore) -> str:

@@ -22,7 +22,7 @@ from saccade.places import PerSentence
 from saccade.recipe import Recipe
 from saccade.runs.files import FileWriter, read_json
 from saccade.shapes import Float, Int
-from saccade.tasks.task import generates
+from saccade.tasks import kinds_with
 
 ENCODER_GRAPH_FILE, STEP_GRAPH_FILE = "encoder.onnx", "step.onnx"
 MAX_INLINE_WEIGHTS = 1_500_000_000  # bytes of weights inside a graph's file; protobuf is limited to 2 GB
@@ -33,8 +33,9 @@ MAX_INLINE_WEIGHTS = 1_500_000_000  # bytes of weights inside a graph's file; pr
 
 def why_not(recipe: Recipe) -> str | None:
     """The config key that prevents an export, with the reason; None if the model can be exported."""
-    if not generates(recipe.built_task):
-        return f'task: "{kind_of(recipe.task)}" has no decoder; only models for "translation" can be exported'
+    if not recipe.built_task.text_to_text:
+        kinds = kinds_with("text_to_text")
+        return f'task: "{kind_of(recipe.task)}" has no decoder; only models for "{kinds}" can be exported'
     if kind_of(recipe.model.encoder) == "none":
         return 'model.encoder: only models with an encoder can be exported; train with another kind than "none"'
     return None

@@ -50,7 +50,7 @@ def why_not_transformer(
 ) -> str | None:
     """The first config key that `library` cannot represent, with the reason; None if there is none. `positions` and
     `scores` are the kinds that it supports."""
-    if kind_of(recipe.task) != "translation":
+    if not recipe.built_task.text_to_text:
         return f'task: {library} needs a model with a decoder; train with task = "translation"'
     for key, kind, supported in _kinds(recipe, positions, scores):
         if kind not in supported:

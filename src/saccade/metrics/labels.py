@@ -1,6 +1,6 @@
 """Metrics of labels: confusion matrix, accuracy, and precision, recall and F1 of each label."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,10 @@ class Confusion:
         scores_of = self.per_label()
         scores = [scores_of[self.labels[i]]["f1"] for i in self._indices(only_labels) if occurrences[i]]
         return sum(scores) / max(1, len(scores))
+
+    def count(self, only_labels: Sequence[str] = ()) -> int:
+        """The number of rows whose true label is in `only_labels` (default: all)."""
+        return int(self.counts[self._indices(only_labels)].sum())
 
     def per_label(self) -> dict[str, dict[str, float]]:
         """Precision, recall and F1 of each label, and the number of rows with this true label."""
@@ -115,6 +119,35 @@ class Confusion:
 
     def _indices(self, only_labels: Sequence[str]) -> list[int]:
         return [i for i, label in enumerate(self.labels) if not only_labels or label in only_labels]
+
+
+def score_lines(scores: Mapping[str, Any]) -> list[str]:
+    """What `saccade evaluate` prints of `Confusion.plain` and of the scores over selected labels."""
+    per_label = scores["per_label"]
+    width = max(len("label"), *map(len, per_label))
+    only = f"   only {', '.join(scores['selected_labels'])}"
+    selected_lines = [
+        f"{'accuracy':<20} {scores['accuracy']:6.2f} %{only}",
+        f"{'macro F1':<20} {scores['macro_f1']:6.2f} %{only}",
+        f"{'labels counted':<20} {scores['count']:,}{only}",
+        "",
+    ]
+    matrix = Confusion(tuple(scores["labels"]), np.array(scores["confusion"]))
+    table = [
+        f"{label:<{width}} {facts['precision']:9.2f} {facts['recall']:9.2f} {facts['f1']:9.2f} {facts['count']:9,}"
+        for label, facts in per_label.items()
+    ]
+    return [
+        *(selected_lines if scores["selected_labels"] else []),
+        f"{'accuracy':<20} {matrix.accuracy():6.2f} %",
+        f"{'macro F1':<20} {matrix.macro_f1():6.2f} %",
+        f"{'labels counted':<20} {int(matrix.counts.sum()):,}",
+        "",
+        f"{'label':<{width}} {'precision':>9} {'recall':>9} {'F1':>9} {'count':>9}",
+        *table,
+        "",
+        *matrix.lines(),
+    ]
 
 
 def _sort_key(label: str) -> tuple[bool, int, str]:

@@ -1,6 +1,6 @@
 """Translation metrics by sacreBLEU (Post 2018), computed on raw text and reported with their signatures."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from sacrebleu.metrics.chrf import CHRF
 from saccade.errors import DataError, plural
 
 RESAMPLES = 1000  # of the bootstrap
+TITLES = {"bleu": "BLEU", "chrf": "chrF", "bleu_lowercase": "BLEU, lowercased"}  # the scores that have a signature
 
 
 class Chrf(CHRF):
@@ -78,6 +79,21 @@ def score(hypotheses: Sequence[str], references: Sequence[str], resamples: int =
         signatures={name: str(metric.get_signature()) for name, metric in metrics.items()},
         interval=interval,
     )
+
+
+def score_lines(scores: Mapping[str, Any]) -> list[str]:
+    """What `saccade evaluate` prints of `TranslationScores.plain`, and of the perplexity and the speed of a run."""
+    interval = scores["interval"]
+    lines = [
+        f"{title:<30} {scores[key]:6.2f}   95 % {interval[key][0]:.2f} to {interval[key][1]:.2f}"
+        f"   {scores['signatures'][key]}"
+        for key, title in TITLES.items()
+    ]
+    lines.append(f"{'exact match':<30} {scores['exact_match']:6.2f} %")
+    for key in ("perplexity", "tokens_per_second", "sentences_per_second"):
+        if key in scores:
+            lines.append(f"{key.replace('_', ' '):<30} {scores[key]:6.2f}")
+    return [*lines, f"{'sentences':<30} {scores['sentences']:6,}"]
 
 
 def _interval(result: Any, resamples: int) -> list[float]:

@@ -1,11 +1,13 @@
 """Feed-forwards: the same map at every position. (x, keep) → x, where `keep` is the padding mask."""
 
 from collections.abc import Callable
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from saccade.config import Count, Slot
+from saccade.parts import fast_linear
 from saccade.parts.activations import ACTIVATIONS, Activation
 from saccade.parts.dropout import Dropout
 from saccade.parts.inits import linear_layer
@@ -18,8 +20,27 @@ class FeedForward(Protocol):
     def __call__(self, x: States, keep: Keep) -> States: ...
 
 
+class FusedFeedForward:
+    """The fused form of a feed-forward: y = W₂ hidden(W₁ x + b₁) + b₂."""
+
+    def __init__(
+        self,
+        up: Tensor,
+        up_bias: Tensor | None,
+        hidden: Callable[[Tensor], Tensor],
+        down: Tensor,
+        down_bias: Tensor | None,
+    ):
+        self.up, self.up_bias, self.hidden, self.down, self.down_bias = up, up_bias, hidden, down, down_bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return fast_linear.linear(self.hidden(fast_linear.linear(x, self.up, self.up_bias)), self.down, self.down_bias)
+
+
 class PlainFeedForward(nn.Module):
     """y = W₂ dropout(f(W₁ x + b₁)) + b₂ with `inner` hidden units and the activation f (Vaswani et al. 2017, §3.3)."""
+
+    fused_options: ClassVar[set[str]] = {"inner", "activation"}
 
     def __init__(self, dim: int, dropout: float = 0.0, *, inner: Count = 2048, activation: Activation = "relu"):
         super().__init__()
@@ -30,7 +51,42 @@ class PlainFeedForward(nn.Module):
     def forward(self, x: States, keep: Keep) -> States:
         return self.down(self.dropout(self.activation(self.up(x))))
 
+    def fused(self) -> FusedFeedForward:
+        return FusedFeedForward(self.up.weight, self.up.bias, self.activation, self.down.weight, self.down.bias)
 
-FEED_FORWARDS: dict[str, Callable[..., FeedForward]] = {"plain": PlainFeedForward}
+
+class GatedFeedForward(nn.Module):
+    """y = W₂ dropout(f(W₁ x) ⊙ V x) without biases: a gated linear unit, with f = swish SwiGLU (Shazeer 2020,
+    arXiv:2002.05202). At the same number of weights `inner` is two thirds of that of a plain feed-forward."""
+
+    fused_options: ClassVar[set[str]] = {"inner", "activation"}
+
+    def __init__(self, dim: int, dropout: float = 0.0, *, inner: Count = 1365, activation: Activation = "swish"):
+        super().__init__()
+        self.gate, self.up = linear_layer(dim, inner, bias=False), linear_layer(dim, inner, bias=False)
+        self.down = linear_layer(inner, dim, bias=False)
+        self.activation = ACTIVATIONS[activation]
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: States, keep: Keep) -> States:
+        return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
+
+    def fused(self) -> FusedFeedForward:
+        up = torch.cat([self.gate.weight, self.up.weight])
+        return FusedFeedForward(up, None, Gate(self.activation), self.down.weight, None)
+
+
+class Gate:
+    """f(first half) ⊙ second half of the last axis."""
+
+    def __init__(self, activation: Callable[[Tensor], Tensor]):
+        self.activation = activation
+
+    def __call__(self, x: Tensor) -> Tensor:
+        gate, up = x.chunk(2, -1)
+        return self.activation(gate) * up
+
+
+FEED_FORWARDS: dict[str, Callable[..., FeedForward]] = {"plain": PlainFeedForward, "gated": GatedFeedForward}
 
 FeedForwardSlot = Annotated[Callable[..., FeedForward], Slot(FEED_FORWARDS)]

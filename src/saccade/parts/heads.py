@@ -12,6 +12,7 @@ from saccade.errors import BuildError
 from saccade.parts import fast_linear
 from saccade.parts.fast_linear import linear_no_grad, pad_rows
 from saccade.parts.inits import linear_layer
+from saccade.parts.token_costs import CROSS_ENTROPY, TokenCost
 from saccade.shapes import Float, Int
 
 LOGIT_CHUNK_ROWS = 256  # rows of logits computed at a time: 8 MB if V = 8,000, which stays in the CPU's cache
@@ -23,22 +24,25 @@ Factors = tuple[Tensor, Tensor, Tensor | None]  # (hidden, weight, bias): logits
 class Head(Protocol):
     """The contract of a head.
 
-    `log_probs(hidden)` is for search. `loss(hidden, target, smoothing, r_drop)` returns the loss to differentiate,
-    summed over the n rows (only the training loop divides it), and the cross-entropy of each row without smoothing.
-    It never holds all n × V logits. With `r_drop` > 0, rows 2i and 2i + 1 are two passes over the same token, and
-    r_drop · (KL(p‖q) + KL(q‖p)) / 2 of each such pair is added to the loss (R-Drop: Liang et al. 2021).
+    `log_probs(hidden)` is for search. `loss(hidden, target, cost)` returns the loss to differentiate, summed over the n
+    rows (only the training loop divides it), and the plain cross-entropy of each row. It never holds all n × V logits.
+    `cost_terms` are the terms of a `TokenCost` that it computes; a recipe with another one is refused.
     """
+
+    cost_terms: frozenset[str]
 
     def log_probs(self, hidden: Float[Tensor, "*n D"]) -> Float[Tensor, "*n V"]: ...
 
     def loss(
-        self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], smoothing: float, r_drop: float = 0.0
+        self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], cost: TokenCost = CROSS_ENTROPY
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "n"]]: ...
 
 
+CHUNKED_TERMS = frozenset({"smoothing", "r_drop"})  # what ChunkedCrossEntropy computes
+
+
 class ChunkedCrossEntropy(torch.autograd.Function):
-    """Σ (1 − s)·(−log p(target)) + s·mean over V of (−log p), for p = softmax(hidden @ weight.T + bias), plus r_drop
-    times the symmetric KL divergence of each pair of rows.
+    """The sum of the `TokenCost` of all rows for p = softmax(hidden @ weight.T + bias).
 
     The forward pass computes the gradients of hidden, weight and bias chunk by chunk, while a chunk of logits is in the
     cache. Each pass over the logits costs as much as a third of a matrix product, so there is only one, the softmax.
@@ -53,10 +57,10 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         target: Tensor,
-        smoothing: float,
-        r_drop: float,
+        cost: TokenCost,
         needs_gradient: bool,
     ) -> tuple[Tensor, Tensor]:
+        smoothing, r_drop = cost.smoothing, cost.r_drop
         d_hidden = torch.empty_like(hidden)
         trains_weight = needs_gradient and weight.requires_grad
         d_weight_t = hidden.new_zeros(weight.shape[::-1]) if trains_weight else None  # of weight.T
@@ -102,7 +106,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
 def _scaled_gradients(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients that the forward pass computed, times the incoming one; one entry per argument of `forward`."""
     d_hidden, d_weight, d_bias = (None if d is None else d * grads[0] for d in ctx.saved_tensors)
-    return d_hidden, d_weight, d_bias, None, None, None, None
+    return d_hidden, d_weight, d_bias, None, None, None
 
 
 class _RowCosts(NamedTuple):
@@ -149,17 +153,19 @@ def _symmetric_kl(p: Tensor, q: Tensor, log_ratio: Tensor, scale: float) -> Tens
 
 
 def cross_entropy(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, smoothing: float, r_drop: float
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, cost: TokenCost
 ) -> tuple[Tensor, Tensor]:
     """The loss of `Head.loss` for logits = hidden @ weight.T + bias; gradients are computed only if needed."""
     trained = hidden.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
     needs_gradient = torch.is_grad_enabled() and trained
-    total, row_costs = ChunkedCrossEntropy.apply(hidden, weight, bias, target, smoothing, r_drop, needs_gradient)
+    total, row_costs = ChunkedCrossEntropy.apply(hidden, weight, bias, target, cost, needs_gradient)
     return total, row_costs
 
 
 class LinearHead(nn.Module):
     """log p = log softmax(W h + b), with its own weight matrix W."""
+
+    cost_terms = CHUNKED_TERMS
 
     def __init__(self, vocabulary: int, dim: int, *, bias: bool = True):
         super().__init__()
@@ -172,14 +178,16 @@ class LinearHead(nn.Module):
         return fast_linear.linear(*self.factors(hidden)).log_softmax(-1)
 
     def loss(
-        self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], smoothing: float, r_drop: float = 0.0
+        self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], cost: TokenCost = CROSS_ENTROPY
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "n"]]:
-        return cross_entropy(*self.factors(hidden), target, smoothing, r_drop)
+        return cross_entropy(*self.factors(hidden), target, cost)
 
 
 class TiedHead(nn.Module):
     """log p = log softmax(E h + b), where E is the decoder's embedding table (weight tying: Press & Wolf 2017). Its
     only own weight is the vector b, and only with `bias = true`."""
+
+    cost_terms = CHUNKED_TERMS
 
     def __init__(
         self,
@@ -203,9 +211,9 @@ class TiedHead(nn.Module):
         return fast_linear.linear(*self.factors(hidden)).log_softmax(-1)
 
     def loss(
-        self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], smoothing: float, r_drop: float = 0.0
+        self, hidden: Float[Tensor, "n D"], target: Int[Tensor, "n"], cost: TokenCost = CROSS_ENTROPY
     ) -> tuple[Float[Tensor, ""], Float[Tensor, "n"]]:
-        return cross_entropy(*self.factors(hidden), target, smoothing, r_drop)
+        return cross_entropy(*self.factors(hidden), target, cost)
 
 
 HEADS: dict[str, Callable[..., Head]] = {"tied": TiedHead, "linear": LinearHead}

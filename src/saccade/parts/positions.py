@@ -4,7 +4,7 @@ keys, add a bias to the scores, or add to the output of attention."""
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -78,9 +78,23 @@ def sinusoid(at: Int[Tensor, "*places"], dim: int) -> Float[Tensor, "*places {di
     return torch.cat([angles.sin(), angles.cos()], -1)[..., :dim].float()
 
 
+class AddedEncodings:
+    """The fused form of an encoding whose `embed` adds a vector per position: these vectors."""
+
+    def __init__(self, position: Position):
+        self._position = position
+
+    def __call__(self, count: int, like: Float[Tensor, "n D"]) -> Float[Tensor, "{count} D"]:
+        """The vectors of the first `count` positions, with the width, type and device of `like`."""
+        zeros = like.new_zeros(1, count, like.shape[1])
+        return self._position.embed(zeros, Places.of(zeros, None))[0]
+
+
 class Sinusoidal(Position):
     """x_t + [sin(t·ωᵢ); cos(t·ωᵢ)], ωᵢ = 10000^(−2i/D) (Vaswani et al. 2017, §3.5). It has no parameters and no maximum
     length. Sines fill the first half of the vector and cosines the second, as in Marian."""
+
+    fused_options: ClassVar[set[str]] = set()
 
     def __init__(self, dim: int):
         super().__init__()
@@ -89,10 +103,15 @@ class Sinusoidal(Position):
     def embed(self, x: States, places: Places) -> States:
         return x + self.table(places).to(x.dtype)
 
+    def fused(self) -> AddedEncodings:
+        return AddedEncodings(self)
+
 
 class Learned(Position):
     """x_t + P[t], one learned vector per position (Gehring et al. 2017). Sequences longer than `longest` are an
     error."""
+
+    fused_options: ClassVar[set[str]] = {"longest"}
 
     def __init__(self, dim: int, *, longest: Count = 512):
         super().__init__()
@@ -107,6 +126,9 @@ class Learned(Position):
                 'position = "sinusoidal", which has no limit'
             )
         return x + self.table(places.at)
+
+    def fused(self) -> AddedEncodings:
+        return AddedEncodings(self)
 
 
 # ── inside attention ──────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,6 @@ from saccade.models.assemble import Model, assemble
 from saccade.recipe import Recipe
 from saccade.runs.checkpoints import FORMAT, Checkpoints
 from saccade.runs.files import read_json, sha256, to_json, verify, write_bytes, write_folder
-from saccade.tasks.task import generates
 
 ALIGNMENT_FILE, CONFIG_FILE, DATA_FILE, PARENT_FILE, METRICS_FILE, TIMING_FILE, LOCK_FILE, CODECS_FOLDER = (
     "alignment.json",
@@ -206,7 +205,7 @@ class RunFolder:
             if stored.get(key) != checksum:
                 other_files = (
                     f", or evaluate on other files with `saccade evaluate {self.path} --src FILE --ref FILE`"
-                    if generates(self.config().built_task)
+                    if self.config().built_task.text_to_text
                     else ""
                 )
                 raise DataError(f"{key}: the file has changed since the run was trained; restore it{other_files}")

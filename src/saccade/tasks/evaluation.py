@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from saccade.data.codecs import Scaling
-from saccade.data.sources.rows import Pair
-from saccade.data.tokenizers import Tokenizer
 from saccade.metrics.labels import Confusion
 from saccade.metrics.translation import RESAMPLES
 
@@ -100,15 +96,6 @@ def bootstrap_interval(counts: np.ndarray, metric: Callable[[np.ndarray], float]
     draws = (np.bincount(random.integers(rows, size=rows), minlength=rows) for _ in range(RESAMPLES))
     low, high = np.percentile([metric(np.tensordot(draw, counts, 1)) for draw in draws], [2.5, 97.5])
     return float(low), float(high)
-
-
-def source_lengths(rows: Sequence[Any], codec: Tokenizer | Scaling) -> tuple[list[int], str]:
-    """The source length of each row, and its unit."""
-    if isinstance(codec, Scaling):
-        return [len(row.source) for row in rows], "frames"
-    if isinstance(rows[0], Pair):
-        return [len(ids) for ids in codec.encode([row.source for row in rows])], "tokens"
-    return [len(row.source) for row in rows], "words"
 
 
 def scores_by_length(

@@ -1,8 +1,8 @@
 """What tagging and classification share: a head predicts labels from the encoder of text or of numeric series."""
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -10,13 +10,14 @@ import numpy as np
 
 from saccade.config import Rate
 from saccade.data.batches import COLLATE_LABELS, Batch, Collate
-from saccade.data.codecs import Codecs, LabelCodec, Scaling, unknown_label
-from saccade.data.sources.rows import Row, Series
-from saccade.data.tokenizers import Tokenizer, TokenizerKind
+from saccade.data.codecs import Codecs, LabelCodec, file_of, unknown_label
+from saccade.data.source_codecs import SOURCE_CODECS, SourceCodec, read_source_codec
+from saccade.data.tokenizers import TokenizerKind
 from saccade.decode.engine import DecodeConfig
 from saccade.errors import DataError, RunError
-from saccade.metrics.labels import Confusion
-from saccade.models.assemble import Model, Reads
+from saccade.metrics.labels import Confusion, score_lines
+from saccade.models.assemble import Model
+from saccade.parts.token_costs import TokenCost
 from saccade.tasks.evaluation import (
     Evaluation,
     MetricScore,
@@ -24,89 +25,76 @@ from saccade.tasks.evaluation import (
     best_and_worst,
     bootstrap_interval,
     scores_by_length,
-    source_lengths,
 )
 from saccade.tasks.losses import Loss
 from saccade.tasks.task import (
     DIVERGED,
     LOSS,
-    Encoded,
+    EvaluationOptions,
     Metric,
+    RowType,
+    Task,
+    TrainedModel,
     Validation,
     ValidationSample,
-    file_of,
     sample_rows,
     summed_cost,
 )
 
-LabelCodecs = Codecs[Tokenizer | Scaling, LabelCodec]
-MAX_WORDS_SHOWN = 20  # of a validation sample
+LabelCodecs = Codecs[SourceCodec, LabelCodec]
 ACCURACY = Metric("accuracy", "accuracy")
 MACRO_F1 = Metric("macro_f1", "macro F1")
 
 
-class Labeling(ABC):
+class Labeling(Task[RowType, LabelCodecs]):
     """A task that predicts labels."""
 
-    reads: Reads  # the encoder's states or their summary
+    does = "predicts labels"
+    row_score = "the percentage of correct labels"
+    has_labels = True
     collate: Collate = COLLATE_LABELS
     metrics: tuple[Metric, ...] = (LOSS, ACCURACY, MACRO_F1)
     best_metric = ACCURACY
 
     def __init__(self, *, smoothing: Rate = 0.0):
-        self.smoothing = smoothing
+        self.token_cost = TokenCost(smoothing)
 
     # ── defined by the subclass ──
 
     @abstractmethod
-    def text(self, row: Any) -> str:
-        """The text of a row, from which the tokenizer is learned."""
-
-    @abstractmethod
-    def labels(self, row: Any) -> Sequence[str]:
+    def labels(self, row: RowType) -> Sequence[str]:
         """All labels of a row; "" where a word or frame has none."""
 
     @abstractmethod
-    def encode(self, rows: Sequence[Any], codecs: LabelCodecs, longest: int) -> Encoded: ...
-
-    def prepare(self, encoded: Encoded, report: Callable[[str], None]) -> None:  # noqa: B027 - part of the contract
-        """Do nothing: labels need nothing besides the rows."""
-
-    @abstractmethod
-    def batch_loss(self, model: Model, batch: Batch, smoothing: float) -> Loss:
-        """The loss of a batch with this label smoothing."""
+    def batch_loss(self, model: Model, batch: Batch, cost: TokenCost) -> Loss:
+        """The loss of a batch with this cost of a label."""
 
     @abstractmethod
     def predict(
-        self, model: Model, codecs: LabelCodecs, rows: Sequence[Any], longest: int, batch_tokens: int
+        self, model: Model, codecs: LabelCodecs, rows: Sequence[RowType], longest: int, batch_tokens: int
     ) -> list[list[str]]:
         """The predicted labels of each row, as many as the row has labels."""
 
     @abstractmethod
-    def sample(self, row: Any, predicted: Sequence[str]) -> ValidationSample: ...
+    def sample(self, codec: SourceCodec, row: RowType, predicted: Sequence[str]) -> ValidationSample: ...
 
     # ── shared by both tasks ──
 
-    def learn(self, rows: Sequence[Row], kind: TokenizerKind, joint: bool) -> LabelCodecs:
+    def learn(self, rows: Sequence[RowType], kind: TokenizerKind, joint: bool) -> LabelCodecs:
         labels = LabelCodec.learn(name for row in rows for name in self.labels(row))
-        series = [row.source for row in rows if isinstance(row, Series)]
-        return Codecs(Scaling.learn(series) if series else kind.learn(map(self.text, rows)), labels)
+        return Codecs(SOURCE_CODECS[type(rows[0])].learn(rows, kind), labels)
 
     def files(self, codecs: LabelCodecs) -> dict[str, bytes]:
-        source = "scaling.json" if isinstance(codecs.source, Scaling) else "source.model"
-        return {source: codecs.source.dump(), "labels.json": codecs.target.dump()}
+        return {codecs.source.file_name: codecs.source.dump(), "labels.json": codecs.target.dump()}
 
     def read(self, files: Mapping[str, bytes], kind: TokenizerKind, joint: bool) -> LabelCodecs:
         labels = LabelCodec.read(file_of(files, "labels.json"))
-        if "scaling.json" in files:
-            return Codecs(Scaling.read(files["scaling.json"]), labels)
-        return Codecs(kind.read(file_of(files, "source.model")), labels)
+        return Codecs(read_source_codec(files, kind), labels)
 
     def describe(self, codecs: LabelCodecs) -> str:
-        unit = "values per frame" if isinstance(codecs.source, Scaling) else "source tokens"
-        return f"{codecs.source.size:,} {unit} and {codecs.target.size:,} labels"
+        return f"{codecs.source.size:,} {codecs.source.size_unit} and {codecs.target.size:,} labels"
 
-    def drop_unknown_labels(self, rows: Sequence[Any], codecs: LabelCodecs, skip_bad: bool) -> list[Any]:
+    def drop_unknown_labels(self, rows: Sequence[RowType], codecs: LabelCodecs, skip_bad: bool) -> list[RowType]:
         kept = []
         for row in rows:
             unknown = next((label for label in self.labels(row) if label not in codecs.target), None)
@@ -117,10 +105,10 @@ class Labeling(ABC):
         return kept
 
     def loss(self, model: Model, batch: Batch) -> Loss:
-        return self.batch_loss(model, batch, self.smoothing)
+        return self.batch_loss(model, batch, self.token_cost)
 
     def validate(
-        self, model: Model, codecs: LabelCodecs, rows: Sequence[Any], longest: int, decode: DecodeConfig
+        self, model: Model, codecs: LabelCodecs, rows: Sequence[RowType], longest: int, decode: DecodeConfig
     ) -> Validation:
         """Cross-entropy per label without smoothing, accuracy and macro F1."""
         corpus = self.encode(rows, codecs, longest).corpus
@@ -134,17 +122,41 @@ class Labeling(ABC):
             ACCURACY.key: confusion.accuracy(),
             MACRO_F1.key: confusion.macro_f1(),
         }
-        return Validation(scores, tuple(self.sample(rows[i], predicted[i]) for i in sample_rows(len(rows))))
+        return Validation(
+            scores, tuple(self.sample(codecs.source, rows[i], predicted[i]) for i in sample_rows(len(rows)))
+        )
 
-    def confusion(self, rows: Sequence[Any], predicted: Sequence[Sequence[str]]) -> Confusion:
+    def confusion(self, rows: Sequence[RowType], predicted: Sequence[Sequence[str]]) -> Confusion:
         """The confusion matrix over all positions that have a true label."""
         true = [label for row in rows for label in self.labels(row)]
         return Confusion.of(true, [label for labels in predicted for label in labels])
 
+    def _predict(self, run: TrainedModel[LabelCodecs], rows: Sequence[RowType]) -> list[list[str]]:
+        return self.predict(run.model, run.codecs, rows, run.longest, run.decode.batch_tokens)
+
+    def predict_lines(self, run: TrainedModel[LabelCodecs], rows: Sequence[RowType]) -> list[str]:
+        return [" ".join(labels) for labels in self._predict(run, rows)]
+
     def evaluate(
-        self, split: str, rows: Sequence[Any], predicted: Sequence[Sequence[str]], codec: Tokenizer | Scaling
-    ) -> Evaluation:
-        """Evaluate predicted labels; `codec` is the source's. Rows without a true label are left out."""
+        self, run: TrainedModel[LabelCodecs], rows: Sequence[RowType], options: EvaluationOptions
+    ) -> dict[str, Any]:
+        for label in options.labels:
+            if label not in run.codecs.target.names:
+                raise DataError(f"labels: there is no label '{label}' (known: {run.codecs.target})")
+        confusion = self.confusion(rows, self._predict(run, rows))
+        return confusion.plain() | {
+            "accuracy": confusion.accuracy(options.labels),
+            "macro_f1": confusion.macro_f1(options.labels),
+            "selected_labels": list(options.labels),
+            "count": confusion.count(options.labels),
+        }
+
+    def score_lines(self, scores: Mapping[str, Any]) -> list[str]:
+        return score_lines(scores)
+
+    def evaluate_for_report(self, run: TrainedModel[LabelCodecs], rows: Sequence[RowType], split: str) -> Evaluation:
+        """Rows without a true label are left out."""
+        predicted, codec = self._predict(run, rows), run.codecs.source
         labeled = [i for i, row in enumerate(rows) if any(self.labels(row))]
         if not labeled:
             raise DataError(
@@ -152,12 +164,12 @@ class Labeling(ABC):
                 "Run.evaluate(pairs) in Python"
             )
         rows, predicted = [rows[i] for i in labeled], [predicted[i] for i in labeled]
-        lengths, length_unit = source_lengths(rows, codec)
+        lengths, length_unit = codec.lengths(rows)
         confusion = self.confusion(rows, predicted)
         counts = _label_counts(confusion.labels, [self.labels(row) for row in rows], predicted)
         scored = []
         for row, labels, row_counts, length in zip(rows, predicted, counts, lengths, strict=True):
-            sample = self.sample(row, labels)
+            sample = self.sample(codec, row, labels)
             scored.append(ScoredRow(sample.source, sample.reference, sample.output, _accuracy(row_counts), length))
         best, worst = best_and_worst(scored)
         return Evaluation(
@@ -200,20 +212,6 @@ def _macro_f1(counts: np.ndarray) -> float:
     return 100 * float((2 * correct[total > 0] / total[total > 0]).mean())
 
 
-def must_be_text(row: Any) -> None:
-    """Raise an error if the row is numeric but the run was trained on text."""
-    if isinstance(row, Series):
-        raise DataError(f"{row.location}: is a numeric series, but the run was trained on text; give a text")
-
-
-def must_be_frames(row: Any) -> None:
-    if not isinstance(row, Series):
-        raise DataError(
-            f"{row.location}: is text, but the run was trained on numeric series; give an .npz file or another source "
-            "of series"
-        )
-
-
 def label_spans(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     """Runs of equal labels as (label, first, end)."""
     first = 0
@@ -221,8 +219,3 @@ def label_spans(labels: Sequence[str]) -> Iterator[tuple[str, int, int]]:
         end = first + len(list(same))
         yield label, first, end
         first = end
-
-
-def short(items: Sequence[str]) -> str:
-    """The first items, joined by spaces."""
-    return " ".join(items[:MAX_WORDS_SHOWN]) + (" …" if len(items) > MAX_WORDS_SHOWN else "")

@@ -13,6 +13,7 @@ from saccade.data.batches import Batch
 from saccade.models.assemble import Model
 from saccade.notes import Notes, RecordingModule, listen
 from saccade.parts.normalizers import SampledPart
+from saccade.parts.token_costs import CROSS_ENTROPY, TokenCost
 from saccade.places import Memory
 from saccade.shapes import Bool, Float
 
@@ -27,22 +28,24 @@ class Loss:
     logged: dict[str, float] = field(default_factory=dict)
 
 
-def next_token_loss(model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]" = ()) -> Loss:
+def next_token_loss(
+    model: Model, batch: Batch, cost: TokenCost = CROSS_ENTROPY, penalties: "Sequence[Penalty]" = ()
+) -> Loss:
     """The summed cross-entropy of the target tokens under teacher forcing. Padding is excluded."""
     with auxiliary_losses(model, penalties) as auxiliary:
         hidden, target = teacher_forced_hidden(model, batch)
-    total, token_costs = model.head.loss(hidden, target, smoothing)
+    total, token_costs = model.head.loss(hidden, target, cost)
     return auxiliary.added_to(Loss(total, target.shape[0], {"cost": float(token_costs.sum())}), token_costs, batch)
 
 
-def r_drop_loss(model: Model, batch: Batch, smoothing: float, penalties: "Sequence[Penalty]", r_drop: float) -> Loss:
+def r_drop_loss(model: Model, batch: Batch, cost: TokenCost, penalties: "Sequence[Penalty]" = ()) -> Loss:
     """R-Drop (Liang et al. 2021): two forward passes with different dropout masks. The loss is half of the paper's sum
-    over both passes: the mean of their cross-entropies plus r_drop · (KL(p‖q) + KL(q‖p)) / 4."""
+    over both passes: the mean of their cross-entropies plus cost.r_drop · (KL(p‖q) + KL(q‖p)) / 4."""
     twice = batch.doubled()
     with auxiliary_losses(model, penalties) as auxiliary:
         hidden, target = teacher_forced_hidden(model, twice)
     count = target.shape[0] // 2
-    total, token_costs = model.head.loss(interleave_halves(hidden), interleave_halves(target), smoothing, r_drop)
+    total, token_costs = model.head.loss(interleave_halves(hidden), interleave_halves(target), cost)
     token_costs = token_costs.view(count, 2).t().flatten()
     loss = auxiliary.added_to(Loss(total, count, {"cost": float(token_costs.sum())}), token_costs, twice)
     return Loss(loss.total / 2, count, {name: cost / 2 for name, cost in loss.logged.items()})
@@ -53,23 +56,23 @@ def interleave_halves(rows: Tensor) -> Tensor:
     return rows.unflatten(0, (2, -1)).transpose(0, 1).flatten(0, 1)
 
 
-def token_label_loss(model: Model, batch: Batch, smoothing: float) -> Loss:
+def token_label_loss(model: Model, batch: Batch, cost: TokenCost = CROSS_ENTROPY) -> Loss:
     """The summed cross-entropy of the labels of all positions that have one."""
     with auxiliary_losses(model) as auxiliary:
         states = encoded(model, batch).states
     keep, labels = batch.outputs.keep, batch.outputs.values
     hidden = states.flatten(0, 1) if keep is None else states[keep]
     target = labels.flatten() if keep is None else labels[keep]
-    total, token_costs = model.head.loss(hidden, target, smoothing)
+    total, token_costs = model.head.loss(hidden, target, cost)
     return auxiliary.added_to(Loss(total, target.shape[0], {"cost": float(token_costs.sum())}), token_costs, batch)
 
 
-def sequence_label_loss(model: Model, batch: Batch, smoothing: float) -> Loss:
+def sequence_label_loss(model: Model, batch: Batch, cost: TokenCost = CROSS_ENTROPY) -> Loss:
     """The summed cross-entropy of one label per sequence, predicted from the encoder's summary."""
     with auxiliary_losses(model) as auxiliary:
         summary = encoded(model, batch).summary
     assert summary is not None
-    total, token_costs = model.head.loss(summary, batch.outputs.values[:, 0], smoothing)
+    total, token_costs = model.head.loss(summary, batch.outputs.values[:, 0], cost)
     return auxiliary.added_to(Loss(total, token_costs.shape[0], {"cost": float(token_costs.sum())}), token_costs, batch)
 
 

@@ -1,52 +1,54 @@
 """Tagging: a label for each word of a sentence or each frame of a series."""
 
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 from torch import Tensor
 
 from saccade.data.batches import NO_LABEL, Batch, Corpus
-from saccade.data.codecs import Scaling
-from saccade.data.sources.rows import Row, Series, Tagged
-from saccade.data.tokenizers import UNKNOWN, Tokenizer
+from saccade.data.source_codecs import SourceCodec, shortened
+from saccade.data.sources.rows import Row, StepwiseRow
 from saccade.errors import DataError, plural
 from saccade.models.assemble import Model, Reads
+from saccade.parts.token_costs import TokenCost
 from saccade.places import Memory
-from saccade.tasks.labeling import LabelCodecs, Labeling, label_spans, must_be_frames, must_be_text, short
+from saccade.tasks.labeling import LabelCodecs, Labeling, label_spans
 from saccade.tasks.losses import Loss, token_label_loss
 from saccade.tasks.task import Encoded, ValidationSample
 from saccade.tasks.windows import predict_windows
 
-TaggedOrSeries = Tagged | Series  # `Series` with a label for each frame
 
-
-class Tagging(Labeling):
+class Tagging(Labeling[StepwiseRow]):
     """Predicts a label for each word of a sentence or each frame of a series. A word's label is predicted from the
     word's first token."""
 
     command = "tag"
     reads: Reads = "encoder"
-    rows: tuple[type, ...] = (Tagged, Series)
+    rows: tuple[type, ...] = get_args(StepwiseRow)
     expects = "a label for each word or each frame"
     unit = "sequences"
 
     def accepts(self, row: Row) -> bool:
-        return isinstance(row, Tagged) or (isinstance(row, Series) and isinstance(row.target, tuple))
+        return isinstance(row, self.rows) and isinstance(row.target, tuple)
 
-    def text(self, row: TaggedOrSeries) -> str:
-        return " ".join(row.source)
+    def row(
+        self, codecs: LabelCodecs, source: object, target: str | Sequence[str] | None, location: str
+    ) -> StepwiseRow:
+        """The target may be a text of labels separated by spaces."""
+        return codecs.source.stepwise_row(source, target.split() if isinstance(target, str) else target, location)
 
-    def labels(self, row: TaggedOrSeries) -> Sequence[str]:
+    def labels(self, row: StepwiseRow) -> Sequence[str]:
         return row.target
 
-    def encode(self, rows: Sequence[TaggedOrSeries], codecs: LabelCodecs, longest: int) -> Encoded:
+    def encode(self, rows: Sequence[StepwiseRow], codecs: LabelCodecs, longest: int) -> Encoded:
         """Sentences longer than `longest` tokens are left out; series are cut into windows of `longest` frames."""
         sources, targets, locations = [], [], []
         unlabeled = too_long = 0
-        for row, (values, positions) in zip(rows, encode_words_or_frames(rows, codecs.source), strict=True):
+        for row, (values, positions) in zip(rows, encode_steps(rows, codecs.source), strict=True):
             labels = np.full(len(values), NO_LABEL)
             labels[positions] = codecs.target.encode(row.target, row.location)
-            if isinstance(row, Tagged) and len(values) > longest:
+            if not codecs.source.can_cut and len(values) > longest:
                 too_long += 1
                 continue
             starts = [start for start in range(0, len(values), longest) if (labels[start : start + longest] >= 0).any()]
@@ -57,14 +59,14 @@ class Tagging(Labeling):
         left_out = {"without a label": unlabeled, "too long": too_long}
         return Encoded(Corpus(sources, targets, self.collate), tuple(locations), left_out)
 
-    def batch_loss(self, model: Model, batch: Batch, smoothing: float) -> Loss:
-        return token_label_loss(model, batch, smoothing)
+    def batch_loss(self, model: Model, batch: Batch, cost: TokenCost) -> Loss:
+        return token_label_loss(model, batch, cost)
 
     def predict(
-        self, model: Model, codecs: LabelCodecs, rows: Sequence[TaggedOrSeries], longest: int, batch_tokens: int
+        self, model: Model, codecs: LabelCodecs, rows: Sequence[StepwiseRow], longest: int, batch_tokens: int
     ) -> list[list[str]]:
         """A label for each word or frame. Sequences longer than `longest` are split into overlapping windows."""
-        encoded = encode_words_or_frames(rows, codecs.source)
+        encoded = encode_steps(rows, codecs.source)
         outputs = predict_windows(model, [values for values, _ in encoded], longest, batch_tokens, _states, _argmax)
         tags = []
         for (_, positions), windows in zip(encoded, outputs, strict=True):
@@ -72,11 +74,11 @@ class Tagging(Labeling):
             tags.append(codecs.target.decode(np.concatenate(kept)[positions]) if kept else [])
         return tags
 
-    def sample(self, row: TaggedOrSeries, predicted: Sequence[str]) -> ValidationSample:
-        if isinstance(row, Series):
-            return ValidationSample(row.location, _run_lengths(row.target), _run_lengths(predicted))
-        words = row.source
-        return ValidationSample(short(words), _side_by_side(words, row.target), _side_by_side(words, predicted))
+    def sample(self, codec: SourceCodec, row: StepwiseRow, predicted: Sequence[str]) -> ValidationSample:
+        names, true = codec.step_names(row), self.labels(row)
+        if names is None:
+            return ValidationSample(codec.shown(row), _run_lengths(true), _run_lengths(predicted))
+        return ValidationSample(codec.shown(row), _side_by_side(names, true), _side_by_side(names, predicted))
 
 
 def _states(memory: Memory) -> Tensor:
@@ -88,16 +90,14 @@ def _argmax(log_probs: Tensor) -> Tensor:
 
 
 def _run_lengths(labels: Sequence[str]) -> str:
-    return short([f"{label or '?'}×{end - first}" for label, first, end in label_spans(labels)])
+    return shortened([f"{label or '?'}×{end - first}" for label, first, end in label_spans(labels)])
 
 
 def _side_by_side(words: Sequence[str], labels: Sequence[str]) -> str:
-    return short([f"{word}/{label or '?'}" for word, label in zip(words, labels, strict=True)])
+    return shortened([f"{word}/{label or '?'}" for word, label in zip(words, labels, strict=True)])
 
 
-def encode_words_or_frames(
-    rows: Sequence[TaggedOrSeries], codec: Tokenizer | Scaling
-) -> list[tuple[np.ndarray, np.ndarray]]:
+def encode_steps(rows: Sequence[StepwiseRow], codec: SourceCodec) -> list[tuple[np.ndarray, np.ndarray]]:
     """For each row the model's input, and the input position of each of its words or frames."""
     for row in rows:
         if len(row.source) != len(row.target):
@@ -105,22 +105,4 @@ def encode_words_or_frames(
                 f"{row.location}: has {len(row.source):,} words or frames but {plural(len(row.target), 'label')}; give "
                 "each one a label"
             )
-    if isinstance(codec, Scaling):
-        return [(_frames(row, codec), np.arange(len(row.source))) for row in rows]
-    for row in rows:
-        must_be_text(row)
-    words = sorted({word for row in rows for word in row.source})
-    tokens = dict(zip(words, codec.encode(words), strict=True))
-    return [_join_words([tokens[word] or [UNKNOWN] for word in row.source]) for row in rows]
-
-
-def _frames(row: TaggedOrSeries, codec: Scaling) -> np.ndarray:
-    must_be_frames(row)
-    return codec.scaled(np.asarray(row.source), row.location)
-
-
-def _join_words(words: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """The token ids of all words, and the position of the first token of each word."""
-    ids = np.array([token for word in words for token in word], dtype=np.int64)
-    starts = np.cumsum([0, *(len(word) for word in words)], dtype=np.int64)[:-1]
-    return ids, starts
+    return codec.encode_steps(rows)

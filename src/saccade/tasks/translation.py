@@ -1,24 +1,29 @@
 """Translation: text → text. The loss is the cross-entropy of the target tokens; the metrics score decoded outputs."""
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 
 from saccade.aligners.statistical import align_both_ways
 from saccade.aligners.symmetrize import graded
 from saccade.config import NotNegative, Rate, build
+from saccade.console import track
 from saccade.data.batches import COLLATE_PAIRS, COLLATE_PROMPTED, Batch, Collate, Corpus
-from saccade.data.codecs import Codecs
+from saccade.data.codecs import Codecs, file_of
 from saccade.data.links import GradedLinks
-from saccade.data.sources.rows import Pair, Row
+from saccade.data.masking import MaskSources
+from saccade.data.sources.rows import Pair
 from saccade.data.tokenizers import Tokenizer, TokenizerKind
-from saccade.decode.engine import DecodeConfig, in_order
+from saccade.decode.engine import DecodeConfig, changed_decode_config, in_order
 from saccade.decode.torch_engine import torch_engine
-from saccade.errors import DataError, RunError
-from saccade.metrics.translation import bleu, chrf, exact_match, score
-from saccade.models.assemble import Model, Reads
+from saccade.errors import ConfigError, DataError, RunError
+from saccade.metrics.translation import TITLES, bleu, chrf, exact_match, score, score_lines
+from saccade.models.assemble import Model, ModelConfig, Reads
+from saccade.parts.token_costs import TokenCost
 from saccade.tasks.evaluation import (
     Evaluation,
     MetricScore,
@@ -26,7 +31,6 @@ from saccade.tasks.evaluation import (
     best_and_worst,
     bootstrap_interval,
     scores_by_length,
-    source_lengths,
 )
 from saccade.tasks.guides import GuidedHead, GuideSlot, Unguided
 from saccade.tasks.losses import Loss, next_token_loss, r_drop_loss
@@ -34,29 +38,35 @@ from saccade.tasks.task import (
     DIVERGED,
     LOSS,
     Encoded,
+    EvaluationOptions,
     Metric,
+    Task,
+    TrainedModel,
     Validation,
     ValidationSample,
-    file_of,
     sample_rows,
     summed_cost,
 )
 
 Tokenizers = Codecs[Tokenizer, Tokenizer]
 
+NO_LIMIT = 10**9  # tokens: more than any row has
 MAX_ALIGNMENT_CELLS = 10**9  # source tokens × target tokens, summed over all pairs; 8 bytes each
 POSSIBLE_LINK_WEIGHT = 0.5  # a sure link weighs 1
-BLEU = Metric("bleu", "BLEU")
-CHRF = Metric("chrf", "chrF")
+BLEU = Metric("bleu", TITLES["bleu"])
+CHRF = Metric("chrf", TITLES["chrf"])
 EXACT_MATCH = Metric("exact_match", "exact match")
 
 
-class Translation:
+class Translation(Task[Pair, Tokenizers]):
     """Raw text in one language → raw text in another. `r_drop` is the weight of R-Drop's KL divergence between two
-    forward passes with different dropout masks (Liang et al. 2021). A model without an encoder reads the source as the
-    beginning of the target."""
+    forward passes with different dropout masks (Liang et al. 2021); `mask_sources` is the share of source tokens that
+    `<unk>` replaces in training. A model without an encoder reads the source as the beginning of the target."""
 
     command = "translate"
+    does = "translates"
+    text_to_text = True
+    row_score = "sentence-level chrF"
     rows: tuple[type, ...] = (Pair,)
     expects = "pairs of texts"
     unit = "pairs"
@@ -71,21 +81,35 @@ class Translation:
         smoothing: Rate = 0.1,
         guide: GuideSlot = Unguided,
         r_drop: NotNegative = 0.0,
+        mask_sources: Rate = 0.0,
     ):
-        self.collate: Collate = COLLATE_PAIRS if has_encoder else COLLATE_PROMPTED
-        self.smoothing, self.guide, self.r_drop = smoothing, build(guide, "guide"), r_drop
+        collate: Collate = COLLATE_PAIRS if has_encoder else COLLATE_PROMPTED
+        self.collate: Collate = MaskSources(collate, mask_sources) if mask_sources else collate
+        self.guide = build(guide, "guide")
+        self.token_cost = TokenCost(smoothing, r_drop)
 
     @property
     def penalties(self) -> tuple[GuidedHead, ...]:
         return (self.guide,) if isinstance(self.guide, GuidedHead) else ()
 
-    def check(self, model: Model) -> None:
-        """Refuse a guide for an attention head that the model does not have."""
+    def check(self, model: Model, config: ModelConfig, joint: bool) -> None:
+        """Refuse two tokenizers where the model has one table of embeddings, and a guide for an attention head that the
+        model does not have."""
+        if model.encoder is None and not joint:
+            raise ConfigError(
+                "data.joint: a model without an encoder reads both languages with one tokenizer, but data.joint is "
+                "false; set it to true"
+            )
+        if config.shared_embeddings and not joint:
+            raise ConfigError(
+                "model.shared_embeddings: needs one vocabulary for both languages, but data.joint is false; set "
+                "data.joint=true or model.shared_embeddings=false"
+            )
         for guide in self.penalties:
             guide.path(model)
 
-    def accepts(self, row: Row) -> bool:
-        return isinstance(row, Pair)
+    def row(self, codecs: Tokenizers, source: str, target: str | None, location: str) -> Pair:
+        return Pair(source, target or "", location)
 
     def learn(self, rows: Sequence[Pair], kind: TokenizerKind, joint: bool) -> Tokenizers:
         if joint:
@@ -106,9 +130,6 @@ class Translation:
 
     def describe(self, codecs: Tokenizers) -> str:
         return f"{codecs.source.size:,} source and {codecs.target.size:,} target tokens"
-
-    def drop_unknown_labels(self, rows: Sequence[Pair], codecs: Tokenizers, skip_bad: bool) -> list[Pair]:
-        return list(rows)  # a tokenizer takes any text
 
     def encode(self, rows: Sequence[Pair], codecs: Tokenizers, longest: int) -> Encoded:
         """Pairs with an empty side or with more than `longest` tokens on a side are left out."""
@@ -141,9 +162,8 @@ class Translation:
         corpus.links = [_as_array(_link_weights(graded(*directions))) for directions in aligned]
 
     def loss(self, model: Model, batch: Batch) -> Loss:
-        if self.r_drop:
-            return r_drop_loss(model, batch, self.smoothing, self.penalties, self.r_drop)
-        return next_token_loss(model, batch, self.smoothing, self.penalties)
+        loss = r_drop_loss if self.token_cost.r_drop else next_token_loss
+        return loss(model, batch, self.token_cost, self.penalties)
 
     def validate(
         self, model: Model, codecs: Tokenizers, rows: Sequence[Pair], longest: int, decode: DecodeConfig
@@ -164,9 +184,45 @@ class Translation:
         samples = (ValidationSample(rows[i].source, references[i], texts[i]) for i in sample_rows(len(rows)))
         return Validation(scores, tuple(samples))
 
-    def evaluate(self, split: str, rows: Sequence[Pair], outputs: Sequence[str], codec: Tokenizer) -> Evaluation:
-        """Evaluate translations; `codec` is the source's."""
-        lengths, length_unit = source_lengths(rows, codec)
+    def predict_lines(self, run: TrainedModel[Tokenizers], rows: Sequence[Pair]) -> list[str]:
+        decode = changed_decode_config(run.decode, {"scores": False})
+        results = run.engine().generate([row.source for row in rows], decode)
+        return [outputs[0].text.replace("\n", " ") for outputs in in_order(results)]
+
+    def evaluate(
+        self, run: TrainedModel[Tokenizers], rows: Sequence[Pair], options: EvaluationOptions
+    ) -> dict[str, Any]:
+        """BLEU, chrF and exact match of the outputs, the perplexity of the references, and the speed."""
+        engine, began = run.engine(), time.monotonic()
+        results = engine.generate([row.source for row in rows], options.decode)
+        best = [outputs[0] for outputs in in_order(track(results, len(rows), "translating"))]
+        seconds = time.monotonic() - began
+        scores = score([output.text for output in best], [row.target for row in rows])
+        pairs = [Pair(row.source, row.target, row.location) for row in rows]  # without links, which are not needed
+        corpus = self.encode(pairs, run.codecs, longest=NO_LIMIT).corpus
+        cost, count = teacher_forced_cost(run.model, corpus, run.decode.batch_tokens)
+        return scores.plain() | {
+            "perplexity": math.exp(min(700.0, cost / max(1, count))),
+            "tokens_per_second": sum(len(output.ids) for output in best) / seconds,
+            "sentences_per_second": len(best) / seconds,
+        }
+
+    def score_lines(self, scores: Mapping[str, Any]) -> list[str]:
+        return score_lines(scores)
+
+    def signature(self, metric: Metric) -> str:
+        return score(["a"], ["a"]).signatures.get(metric.key, "")
+
+    def evaluate_for_report(self, run: TrainedModel[Tokenizers], rows: Sequence[Pair], split: str) -> Evaluation:
+        results = run.engine().generate([row.source for row in rows], run.decode)
+        texts = [best[0].text for best in in_order(track(results, len(rows), "translating"))]
+        return self.evaluate_outputs(split, rows, texts, run.codecs.source)
+
+    def evaluate_outputs(
+        self, split: str, rows: Sequence[Pair], outputs: Sequence[str], codec: Tokenizer
+    ) -> Evaluation:
+        """Evaluate given translations; `codec` is the source's."""
+        lengths = [len(ids) for ids in codec.encode([row.source for row in rows])]
         references = [row.target for row in rows]
         scored = [
             ScoredRow(row.source, row.target, output, chrf([output], [row.target]), length)
@@ -181,7 +237,7 @@ class Translation:
         return Evaluation(
             split=split,
             rows=len(rows),
-            length_unit=length_unit,
+            length_unit="tokens",
             scores=_corpus_scores(outputs, references),
             best=best,
             worst=worst,
@@ -191,14 +247,13 @@ class Translation:
 
 def _corpus_scores(outputs: Sequence[str], references: Sequence[str]) -> tuple[MetricScore, ...]:
     result = score(outputs, references)
-    titles = {BLEU.key: BLEU.title, CHRF.key: CHRF.title, "bleu_lowercase": "BLEU, lowercased"}
     matches = np.array([[output == reference, 1] for output, reference in zip(outputs, references, strict=True)])
     return (
         *(
             MetricScore(
                 title, getattr(result, key), (result.interval[key][0], result.interval[key][1]), result.signatures[key]
             )
-            for key, title in titles.items()
+            for key, title in TITLES.items()
         ),
         MetricScore(
             "Exact match, %",

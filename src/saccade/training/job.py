@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from saccade.config import build
 from saccade.data.codecs import Codecs
-from saccade.data.sources import Loaded, Series, Source, load_rows
+from saccade.data.source_codecs import SOURCE_CODECS
+from saccade.data.sources import Loaded, Source, load_rows
 from saccade.data.sources.series import groups_in_several_splits
 from saccade.errors import BuildError, ConfigError, DataError, RunError
 from saccade.models.assemble import Model
@@ -19,7 +20,7 @@ from saccade.optim.freeze import freeze
 from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe, sources_of
 from saccade.runs.folder import RunFolder, checksums, learn_codecs
-from saccade.tasks.task import Encoded, Task, check_rows, generates
+from saccade.tasks.task import Encoded, Task, check_rows
 from saccade.training.progress import Reporter
 from saccade.training.ranks import Ranks, SingleProcess, rank_seed
 from saccade.training.start import Parent, parent_of
@@ -159,7 +160,7 @@ def encode_data(
 def read_data(recipe: Recipe, task: Task, splits: dict[str, Source]) -> dict[str, Loaded]:
     """The training and development rows. The test rows of a labeling task are read too, so that errors in them are
     reported before the training instead of after it."""
-    needed = ("train", "dev") if generates(task) else ("train", "dev", "test")
+    needed = ("train", "dev", "test") if task.has_labels else ("train", "dev")
     data = {split: load_rows(splits[split], skip_bad=recipe.data.skip_bad) for split in needed}
     for split, loaded in data.items():
         if not loaded.rows and split != "test":
@@ -207,9 +208,7 @@ def own_codecs(
     rows = data["train"].rows
 
     def learn() -> Codecs[Any, Any]:
-        report.say(
-            "measuring mean and deviation of the series" if isinstance(rows[0], Series) else "learning the tokenizer"
-        )
+        report.say(SOURCE_CODECS[type(rows[0])].learning)
         return learn_codecs(recipe, rows)
 
     return parent.codecs_for(recipe, rows, learn) if parent else learn()

@@ -12,17 +12,16 @@ from typing import Any
 import torch
 from torch import Size, Tensor
 
-from saccade.config import kind_of, leaves, plain
+from saccade.config import build, kind_of, leaves, plain
 from saccade.data.codecs import Codecs
 from saccade.data.sources import Row
 from saccade.errors import ConfigError, RunError, plural
 from saccade.inputs import Input
 from saccade.models.assemble import Model, assemble
-from saccade.recipe import Recipe, source_input
+from saccade.recipe import Recipe, placeholder_input
 from saccade.runs.checkpoints import WEIGHTS
 from saccade.runs.folder import RunFolder
 from saccade.runs.weights import named_tensors, read_weights
-from saccade.tasks.task import generates
 
 CHECKPOINT_KEY = "train.start_checkpoint"
 OTHER_VOCABULARY = "its rows are tokens or labels, and those are not the parent's"
@@ -56,14 +55,19 @@ class Parent:
         training rows, whose labels the parent must know if its labels are taken."""
         task, taken = recipe.built_task, recipe.train.start_vocabulary
         if taken != "both":
-            learned = learn()
-            return Codecs(self.codecs.source, learned.target) if taken == "source" else learned
-        if not generates(task) and len(task.drop_unknown_labels(rows, self.codecs, skip_bad=True)) < len(rows):
+            return self._with_its_source(recipe, learn()) if taken == "source" else learn()
+        if task.has_labels and len(task.drop_unknown_labels(rows, self.codecs, skip_bad=True)) < len(rows):
             raise ConfigError(
                 f"data.train: has labels that {self.path} does not know (known: {self.codecs.target}); correct them, "
                 'or set train.start_vocabulary = "source" to learn the labels from the data'
             )
         return self.codecs
+
+    def _with_its_source(self, recipe: Recipe, learned: Codecs[Any, Any]) -> Codecs[Any, Any]:
+        """The learned codecs with the source's of this run. The first file of a task's codecs is that of the source."""
+        files = recipe.built_task.files(learned)
+        source = {next(iter(files)): self.codecs.source.dump()}
+        return recipe.built_task.read(files | source, build(recipe.data.tokenizer, "data.tokenizer"), recipe.data.joint)
 
     def start(
         self, model: Model, recipe: Recipe, codecs: Codecs[Any, Any], say: Callable[[str], None]
@@ -151,10 +155,10 @@ def _check_vocabulary(recipe: Recipe, parent: Recipe, codecs: Codecs[Any, Any]) 
             f"train.start_vocabulary: {path} was trained for the task '{kind_of(parent.task)}', not "
             f"'{kind_of(recipe.task)}'; set it to \"source\" to take only the source's tokenizer"
         )
-    if source_input(recipe) is not type(codecs.source.input):
+    if type(placeholder_input(recipe)) is not type(codecs.source.input):
         raise ConfigError(f"data.train: does not hold the kind of data that {path} reads; set {learn_new}")
     old, new = plain(parent.data), plain(recipe.data)
-    both_tokenizers = taken == "both" and generates(recipe.built_task)
+    both_tokenizers = taken == "both" and not recipe.built_task.has_labels
     if both_tokenizers and recipe.model.shared_embeddings and not (parent.model.shared_embeddings or recipe.data.joint):
         raise ConfigError(
             f"model.shared_embeddings: needs one vocabulary for both languages, but {path} has two; set it to false"
@@ -173,7 +177,7 @@ def vocabulary_tensors(recipe: Recipe, codecs: Codecs[Any, Any]) -> tuple[set[st
     source, target = codecs.source.input, codecs.target.size
     larger_source, larger_target = type(source)(codecs.source.size + 1), target + 1
     base = _shapes(recipe, source, target)
-    if generates(recipe.built_task) and recipe.model.shared_embeddings:
+    if not recipe.built_task.has_labels and recipe.model.shared_embeddings:
         joint = _differing(base, _shapes(recipe, larger_source, larger_target))
         return joint, joint
     return (

@@ -13,10 +13,12 @@ VALIDATIONS_SHOWN = 5  # outputs shown for each sample, evenly spaced from the f
 UNDERLINE_NOTE = "Underlined words differ from the reference."
 
 
-def best_and_worst_rows(evaluation: Evaluation, compare_words: bool) -> str:
-    """The rows with the best and the worst scores. With `compare_words`, words that differ are underlined."""
-    metric = "the percentage of correct labels" if evaluation.labels else "sentence-level chrF"
-    caption = f"Sorted by {metric}; of equal scores, longer rows come first."
+def best_and_worst_rows(evaluation: Evaluation, row_score: str, compare_words: bool) -> str:
+    """The rows with the best and the worst scores; `row_score` says what the score is. With `compare_words`, words that
+    differ are underlined."""
+    if not evaluation.best:
+        return f"<p>{missing('This task has no scores of single rows.')}</p>"
+    caption = f"Sorted by {row_score}; of equal scores, longer rows come first."
     caption += f" {UNDERLINE_NOTE}" if compare_words else ""
     worst = _scored_rows(evaluation.worst, compare_words) or paragraph("All other rows are perfect.")
     return (

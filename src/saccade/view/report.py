@@ -17,15 +17,14 @@ from typing import Any
 import torch
 
 import saccade
-from saccade.config import factory_of, kind_of, plain
+from saccade.config import kind_of, plain
 from saccade.console import clock
-from saccade.data.sources import Series
 from saccade.errors import RunError
-from saccade.recipe import SPLITS, Recipe, row_types
+from saccade.recipe import SPLITS, Recipe, placeholder_input
 from saccade.runs.folder import CONFIG_FILE, RunFolder
 from saccade.runs.history import AUXILIARY_CURVE, History, ValidationRecord
 from saccade.tasks.evaluation import Evaluation
-from saccade.tasks.task import LOSS, generates
+from saccade.tasks.task import LOSS
 from saccade.view.charts import MIN_RELIABLE_ROWS, Curve, bar_chart, line_chart
 from saccade.view.confusion import confusion_table, label_table
 from saccade.view.document import html_document, write_atomically
@@ -113,7 +112,7 @@ def _slug(title: str) -> str:
 def _summary(data: ReportData) -> str:
     """The task, the training data, the model, and the checkpoint that is shown."""
     model, task = plain(data.recipe)["model"], kind_of(data.recipe.task).capitalize()
-    sides = ["encoder", "decoder"] if generates(data.recipe.built_task) else ["encoder"]
+    sides = [side for side in ("encoder", "decoder") if model[side]["kind"] != "none"]
     networks = " and ".join(_network(side, model[side]) for side in sides)
     trained_on = f"trained on {_source(data, 'train')}"
     trained_on += f" with {data.vocabulary_sizes}" if data.vocabulary_sizes else ""
@@ -222,7 +221,8 @@ def _scores(data: ReportData) -> str:
         [escape(score.name), f"{score.value:.2f}", _interval(score.interval), f"<code>{escape(score.signature)}</code>"]
         for score in evaluation.scores
     ]
-    headers = ["metric", "score", "95 % interval", "" if evaluation.labels else "signature"]
+    has_signatures = any(score.signature for score in evaluation.scores)
+    headers = ["metric", "score", "95 % interval", "signature" if has_signatures else ""]
     labels = label_table(evaluation.confusion) + confusion_table(evaluation.confusion) if evaluation.confusion else ""
     return paragraph(caption) + table("scores", "Scores", headers, rows) + labels
 
@@ -296,19 +296,21 @@ def _curves(data: ReportData) -> str:
 
 
 def _best_and_worst(data: ReportData) -> str:
-    compare_words = row_types(factory_of(data.recipe.data.train)) != {Series}
+    compare_words = placeholder_input(data.recipe).is_text
     samples = validation_samples(data.history.validations, compare_words)
     if data.evaluation is None:
         return f"<p>{missing(data.no_evaluation_reason)}</p>{samples}"
-    return best_and_worst_rows(data.evaluation, compare_words) + samples
+    return best_and_worst_rows(data.evaluation, data.recipe.built_task.row_score, compare_words) + samples
 
 
 def _length(data: ReportData) -> str:
     evaluation = data.evaluation
     if evaluation is None:
         return f"<p>{missing(data.no_evaluation_reason)}</p>"
-    heading = f"source length in {evaluation.length_unit}"
     buckets = evaluation.lengths
+    if not buckets:
+        return f"<p>{missing('This task has no scores by length.')}</p>"
+    heading = f"source length in {evaluation.length_unit}"
     bars = {name: [bucket.scores[name] for bucket in buckets] for name in buckets[0].scores}
     labels, counts = [str(bucket) for bucket in buckets], [bucket.count for bucket in buckets]
     chart = bar_chart(f"{' and '.join(bars)} by {heading}", heading, labels, counts, bars)

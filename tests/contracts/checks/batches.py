@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from saccade.data import batches
-from saccade.data.batches import Batch, Corpus, SamplerState
+from saccade.data.batches import Batch, Collate, Corpus, Draws, SamplerState, Shard
 from saccade.data.tokenizers import END, PAD, START
 
 Update = tuple[list[Batch], SamplerState]
@@ -92,6 +92,36 @@ def check_batch_content(corpus: Corpus, tokens: int) -> None:
                     assert side.values[index][keep[index]].tolist() == expected
                     assert keep[index, : len(expected)].all(), "padding is not on the right"
                     assert (side.values[index, len(expected) :] == PAD).all()
+
+
+def check_draws(collate: Collate) -> None:
+    """What a collate function draws for a row depends on the seed, the epoch and the row, but not on the other rows of
+    the batch, on their order, or on the number of ranks; two epochs, seeds and rows have different draws."""
+    row = [4 + i for i in range(40)]
+    corpus = Corpus([row] * 9, [row] * 9, collate)  # equal rows, so only the draws can differ
+
+    def drawn(rows: list[int], draws: Draws, shard: Shard = WHOLE) -> dict[int, list[int]]:
+        batch = shard.batch(corpus, np.array(rows), draws)
+        read = batch.source or batch.inputs
+        assert read
+        return dict(zip(batch.rows, read.values.tolist(), strict=True))
+
+    draws, everything = Draws(seed=1, epoch=2), list(range(9))
+    expected = drawn(everything, draws)
+    assert drawn(everything, draws) == expected, "the same batch is made with different draws"
+    for rows in ([3], [8, 0, 5], everything[::-1]):
+        assert drawn(rows, draws) == {row: expected[row] for row in rows}, "draws depend on the other rows of a batch"
+    shards = (drawn(everything, draws, Shard(rank, 2)) for rank in range(2))
+    assert dict(itertools.chain(*(shard.items() for shard in shards))) == expected, "draws depend on the ranks"
+    if len({*map(tuple, expected.values())}) == 1:  # nothing is drawn
+        assert drawn(everything, Draws(seed=7, epoch=7)) == expected, "all rows have the same draws"
+        return
+    assert len({*map(tuple, expected.values())}) == 9, "rows have the same draws"
+    for other in (Draws(seed=1, epoch=3), Draws(seed=2, epoch=2)):
+        assert drawn(everything, other) != expected, "two epochs or seeds have the same draws"
+
+
+WHOLE = Shard()
 
 
 def check_little_padding(corpus: Corpus, tokens: int) -> None:

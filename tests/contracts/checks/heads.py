@@ -10,13 +10,12 @@ from torch.utils._pytree import tree_leaves
 
 from contracts.checks.common import assert_close
 from contracts.variants import D
+from saccade.parts.token_costs import CROSS_ENTROPY, TokenCost
 
 
-def check_head_loss(
-    owner: nn.Module, head: Any, rows: int, vocabulary: int, smoothing: float, r_drop: float = 0.0
-) -> None:
-    """The loss and its gradients equal those of torch's cross-entropy on `log_probs`, with R-Drop if `r_drop`; the cost
-    per token is without label smoothing. `owner` contains every weight that the head uses."""
+def check_head_loss(owner: nn.Module, head: Any, rows: int, vocabulary: int, cost: TokenCost = CROSS_ENTROPY) -> None:
+    """The loss and its gradients equal those of torch's cross-entropy on `log_probs` with the terms of `cost`; the cost
+    per token is the plain cross-entropy. `owner` contains every weight that the head uses."""
     generator = torch.Generator().manual_seed(rows)
     target = torch.randint(vocabulary, (rows,), generator=generator)
     start = torch.randn(rows, D, generator=generator)
@@ -25,12 +24,12 @@ def check_head_loss(
         owner.zero_grad()
         hidden = start.clone().requires_grad_()
         if own_loss:
-            total, costs = head.loss(hidden, target, smoothing, r_drop)
+            total, costs = head.loss(hidden, target, cost)
         else:
             log_probs = head.log_probs(hidden)
-            expected = F.cross_entropy(log_probs, target, reduction="sum", label_smoothing=smoothing)
-            if r_drop:
-                expected = expected + r_drop * symmetric_kl(log_probs[::2], log_probs[1::2])
+            expected = F.cross_entropy(log_probs, target, reduction="sum", label_smoothing=cost.smoothing)
+            if cost.r_drop:
+                expected = expected + cost.r_drop * symmetric_kl(log_probs[::2], log_probs[1::2])
             assert_close(total.detach(), expected.detach(), "the loss", 1e-5)
             per_token = F.nll_loss(log_probs, target, reduction="none").detach()
             assert_close(costs, per_token, "the cost per token", 1e-5)
@@ -70,7 +69,7 @@ def check_head_memory(head: Any, rows: int, vocabulary: int) -> None:
     """No tensor that computing the loss creates has half the size of all logits."""
     hidden = torch.randn(rows, D).requires_grad_()
     with LargestTensor() as largest:
-        head.loss(hidden, torch.randint(vocabulary, (rows,)), 0.1)[0].backward()
+        head.loss(hidden, torch.randint(vocabulary, (rows,)), TokenCost(0.1))[0].backward()
     assert largest.numel >= rows * D, "no operation was recorded"
     logits = rows * vocabulary
     assert largest.numel < logits / 2, f"a tensor has {largest.numel} values; all logits have {logits}"
@@ -91,5 +90,5 @@ class MatrixProducts(TorchDispatchMode):
 def check_head_without_gradients(head: Any, vocabulary: int, chunk: int) -> None:
     """Without gradients the loss takes one matrix product per chunk."""
     with torch.inference_mode(), MatrixProducts() as products:
-        head.loss(torch.randn(5 * chunk, D), torch.randint(vocabulary, (5 * chunk,)), 0.0)
+        head.loss(torch.randn(5 * chunk, D), torch.randint(vocabulary, (5 * chunk,)))
     assert products.count == 5, f"{products.count} matrix products for 5 chunks"

@@ -8,6 +8,7 @@ from contracts.checks.searches import forced_log_prob
 from saccade.data.tokenizers import END
 from saccade.models.assemble import Model
 from saccade.parts import Hard
+from saccade.parts.token_costs import TokenCost
 from saccade.tasks.losses import next_token_loss
 
 
@@ -32,7 +33,7 @@ def assert_losses_are_sums(model: Model, names: set[str]) -> None:
     totals, counts, costs, gradients = [], [], [], []
     for batches in ([[0, 1, 2, 3]], [[2, 0], [3, 1]]):
         model.zero_grad()
-        losses = [next_token_loss(model, corpus.batch(rows), 0.1) for rows in batches]
+        losses = [next_token_loss(model, corpus.batch(rows), TokenCost(0.1)) for rows in batches]
         for loss in losses:
             loss.total.backward()
         for loss in losses:

@@ -16,6 +16,7 @@ from saccade.data.batches import Batch
 from saccade.data.tokenizers import SPECIAL
 from saccade.models.assemble import Model
 from saccade.optim.freeze import freeze
+from saccade.parts.token_costs import TokenCost
 from saccade.places import select
 from saccade.runs.weights import load_weights, write_checkpoint
 from saccade.tasks.losses import next_token_loss
@@ -53,7 +54,7 @@ def check_shapes(model: Model) -> None:
 def check_gradients_reach_all_weights(model: Model) -> None:
     """Every weight has a finite gradient that is not zero."""
     model.train().zero_grad()
-    next_token_loss(model, small_corpus(model).batch(range(4)), 0.1).total.backward()
+    next_token_loss(model, small_corpus(model).batch(range(4)), TokenCost(0.1)).total.backward()
     for name, weight in model.named_parameters():
         assert weight.grad is not None, f"{name} has no gradient"
         assert weight.grad.isfinite().all(), f"the gradient of {name} is not finite"
@@ -107,7 +108,7 @@ def check_frozen_weights(model: Model) -> None:
 def _gradients(model: Model, batch: Batch) -> dict[str, Tensor]:
     """The gradients of a batch, by the name of the weight."""
     torch.manual_seed(1)  # hard attention samples
-    next_token_loss(model.train(), batch, 0.1).total.backward()
+    next_token_loss(model.train(), batch, TokenCost(0.1)).total.backward()
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from contracts.checks.batches import (
     check_batch_content,
+    check_draws,
     check_each_row_once_per_epoch,
     check_little_padding,
     check_sampler_resumes,
@@ -18,7 +19,8 @@ from contracts.checks.batches import (
 from contracts.checks.tokenizers import TEXTS, check_tokenizer
 from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, patched
 from saccade.data import batches
-from saccade.data.batches import Corpus, SamplerState
+from saccade.data.batches import COLLATE_PAIRS, Corpus, Draws, SamplerState
+from saccade.data.masking import MaskSources
 from saccade.data.tokenizers import SPECIAL, SymbolTokenizer, WordKind
 
 pytestmark = pytest.mark.slow
@@ -29,6 +31,18 @@ EPOCH_BATCHES, UPDATES, BY_LENGTH = batches.epoch_batches, batches.updates, batc
 
 def dump_without_last_symbol(self: SymbolTokenizer) -> bytes:
     return DUMP(SymbolTokenizer(self._symbols[len(SPECIAL) : -1], str.split, " "))
+
+
+def generator_of_the_batch(self: Draws, row: int) -> np.random.Generator:
+    return np.random.default_rng([self.seed, self.epoch])
+
+
+def generator_of_the_epoch(self: Draws, row: int) -> np.random.Generator:
+    return np.random.default_rng(row)
+
+
+def global_generator(self: Draws, row: int) -> Any:
+    return np.random.mtrand._rand
 
 
 def order_of_global_generator(corpus: Corpus, tokens: int, seed: int, epoch: int) -> list[np.ndarray]:
@@ -61,8 +75,8 @@ def not_sorted_by_length(corpus: Corpus, order: np.ndarray, tokens: int) -> list
     return np.array_split(order, max(1, math.ceil(len(order) * widest / tokens)))
 
 
-def batch_without_end(self: Corpus, rows: Any) -> Any:
-    batch = BATCH(self, rows)
+def batch_without_end(self: Corpus, rows: Any, draws: Draws) -> Any:
+    batch = BATCH(self, rows, draws)
     return replace(batch, outputs=replace(batch.outputs, values=batch.outputs.values.clamp(max=2)))
 
 
@@ -73,6 +87,10 @@ def tokenizer_check() -> None:
 
 def resume_check() -> None:
     check_sampler_resumes(random_corpus(40), 200)
+
+
+def draws_check() -> None:
+    check_draws(MaskSources(COLLATE_PAIRS, 0.3))
 
 
 def epoch_check() -> None:
@@ -100,6 +118,9 @@ DEFECTS = [
         lambda patch: patch.setattr("saccade.data.tokenizers.word_of", lambda pieces: [0] * len(pieces)),
         (tokenizer_check,),
     ),
+    Defect("draws of the global generator", patched(Draws, "generator", global_generator), (draws_check,)),
+    Defect("the same draws for all rows", patched(Draws, "generator", generator_of_the_batch), (draws_check,)),
+    Defect("the same draws in every epoch", patched(Draws, "generator", generator_of_the_epoch), (draws_check,)),
     Defect(
         "batches in an order of the global random generator",
         patched(batches, "epoch_batches", order_of_global_generator),

@@ -17,6 +17,7 @@ from contracts.variants import D, V
 from saccade.inputs import Tokens
 from saccade.parts import LinearHead, TiedHead, TokenEmbedding, heads
 from saccade.parts.heads import ChunkedCrossEntropy
+from saccade.parts.token_costs import TokenCost
 from saccade.tasks import losses
 
 pytestmark = pytest.mark.slow
@@ -39,28 +40,24 @@ class HeadAndEmbedding(nn.Module):
 def head_loss(kind: str, rows: int = 37, r_drop: float = 0.0) -> Check:
     def check() -> None:
         owner = HeadAndEmbedding(kind)
-        check_head_loss(owner, owner.head, rows, V, 0.1, r_drop)
+        check_head_loss(owner, owner.head, rows, V, TokenCost(0.1, r_drop))
 
     return check
 
 
-def cross_entropy_of_all_logits(
-    hidden: Any, weight: Any, bias: Any, target: Any, smoothing: float, r_drop: float
-) -> Any:
+def cross_entropy_of_all_logits(hidden: Any, weight: Any, bias: Any, target: Any, cost: TokenCost) -> Any:
     logits = F.linear(hidden, weight, bias)
-    total = F.cross_entropy(logits, target, reduction="sum", label_smoothing=smoothing)
+    total = F.cross_entropy(logits, target, reduction="sum", label_smoothing=cost.smoothing)
     return total, F.cross_entropy(logits, target, reduction="none").detach()
 
 
 def backward_without_loss_scale(ctx: Any, *grads: torch.Tensor) -> Any:
-    return (*ctx.saved_tensors, None, None, None, None)
+    return (*ctx.saved_tensors, None, None, None)
 
 
-def weight_gradient_without_first_chunk(
-    hidden: Any, weight: Any, bias: Any, target: Any, smoothing: float, r_drop: float
-) -> Any:
-    first = CROSS_ENTROPY(hidden[:8], weight.detach(), bias, target[:8], smoothing, r_drop)
-    rest = CROSS_ENTROPY(hidden[8:], weight, bias, target[8:], smoothing, r_drop)
+def weight_gradient_without_first_chunk(hidden: Any, weight: Any, bias: Any, target: Any, cost: TokenCost) -> Any:
+    first = CROSS_ENTROPY(hidden[:8], weight.detach(), bias, target[:8], cost)
+    rest = CROSS_ENTROPY(hidden[8:], weight, bias, target[8:], cost)
     return first[0] + rest[0], torch.cat([first[1], rest[1]])
 
 
@@ -72,8 +69,8 @@ def gradient_of_first_distribution_only(p: torch.Tensor, q: torch.Tensor, *buffe
     return divergence
 
 
-def mean_loss(model: Any, batch: Any, smoothing: float) -> Any:
-    loss = losses.next_token_loss(model, batch, smoothing)
+def mean_loss(model: Any, batch: Any, cost: TokenCost) -> Any:
+    loss = losses.next_token_loss(model, batch, cost)
     return replace(loss, total=loss.total / loss.count)
 
 
@@ -97,7 +94,9 @@ DEFECTS = [
     ),
     Defect(
         "a head without label smoothing",
-        patched(heads, "cross_entropy", lambda h, w, b, t, s, a: CROSS_ENTROPY(h, w, b, t, 0.0, a)),
+        patched(
+            heads, "cross_entropy", lambda h, w, b, t, cost: CROSS_ENTROPY(h, w, b, t, replace(cost, smoothing=0.0))
+        ),
         (head_loss("tied"), head_loss("linear")),
     ),
     Defect(

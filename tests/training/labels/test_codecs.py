@@ -11,11 +11,12 @@ import saccade
 from saccade.data.batches import NO_LABEL
 from saccade.data.codecs import Codecs, LabelCodec, Scaling
 from saccade.data.frames import as_frames
+from saccade.data.source_codecs import SeriesCodec, TextCodec
 from saccade.data.sources import Pair, Series, Tagged
 from saccade.data.tokenizers import UNKNOWN, ByteKind, SentencePieceKind, WordKind
 from saccade.errors import DataError
 from saccade.tasks.classification import Classification
-from saccade.tasks.tagging import Tagging, encode_words_or_frames
+from saccade.tasks.tagging import Tagging, encode_steps
 
 
 def test_label_codec_sorts_names_round_trips_and_encodes_an_empty_label_as_no_label():
@@ -85,11 +86,11 @@ def test_label_of_a_word_is_at_its_first_piece(kind: Any):
     text = ["the cat", "the hat", "a cat at the mat"]
     tokenizer = kind.learn(text)
     row = Tagged(("the", "\u200b ", "cat"), ("D", "X", "N"), "f:1")
-    [(values, first_pieces)] = encode_words_or_frames([row], tokenizer)
+    [(values, first_pieces)] = encode_steps([row], TextCodec(tokenizer))
     pieces = [ids or [UNKNOWN] for ids in tokenizer.encode(list(row.source))]
     assert values.tolist() == [*itertools.chain(*pieces)]
     assert [values[i] for i in first_pieces] == [ids[0] for ids in pieces]
-    encoded = Tagging().encode([row], Codecs(tokenizer, LabelCodec(("D", "N", "X"))), 100)
+    encoded = Tagging().encode([row], Codecs(TextCodec(tokenizer), LabelCodec(("D", "N", "X"))), 100)
     labels = encoded.corpus.target(0)
     assert labels[first_pieces].tolist() == [0, 2, 1]
     assert (labels >= 0).sum() == 3
@@ -97,24 +98,24 @@ def test_label_of_a_word_is_at_its_first_piece(kind: Any):
 
 def test_word_without_pieces_becomes_the_unknown_token():
     tokenizer = WordKind().learn(["a"])
-    [(values, first_pieces)] = encode_words_or_frames([Tagged((" ", "a"), ("x", "y"), "f:1")], tokenizer)
+    [(values, first_pieces)] = encode_steps([Tagged((" ", "a"), ("x", "y"), "f:1")], TextCodec(tokenizer))
     assert values.tolist() == [UNKNOWN, *tokenizer.encode(["a"])[0]]
     assert first_pieces.tolist() == [0, 1]
 
 
 def test_long_sentences_are_left_out_and_long_series_are_cut():
-    labels = LabelCodec(("x",))
+    labels, words = LabelCodec(("x",)), TextCodec(WordKind().learn(["a"]))
     sentences = [Tagged(("a",) * n, ("x",) * n, f"f:{n}") for n in (3, 5, 4)]
-    encoded = Tagging().encode([*sentences, Tagged(("a",), ("",), "f:9")], Codecs(WordKind().learn(["a"]), labels), 4)
+    encoded = Tagging().encode([*sentences, Tagged(("a",), ("",), "f:9")], Codecs(words, labels), 4)
     assert encoded.locations == ("f:3", "f:4")
     assert encoded.left_out == {"without a label": 1, "too long": 1}
     frames = np.arange(22.0).reshape(11, 2)
     named = ("x",) * 4 + ("",) * 4 + ("x",) * 3
-    encoded = Tagging().encode([Series(frames, named, "f:u1")], Codecs(Scaling.learn([frames]), labels), 4)
+    encoded = Tagging().encode([Series(frames, named, "f:u1")], Codecs(SeriesCodec(Scaling.learn([frames])), labels), 4)
     assert encoded.corpus.source_lengths.tolist() == [4, 3]  # the window in the middle has no label
     assert encoded.locations == ("f:u1", "f:u1, frame 8")
     long = [Pair("a " * n, "x", f"f:{n}") for n in (3, 5, 0)]
-    encoded = Classification().encode(long, Codecs(WordKind().learn(["a"]), labels), 4)
+    encoded = Classification().encode(long, Codecs(words, labels), 4)
     assert encoded.locations == ("f:3",)
     assert encoded.left_out == {"empty or without a label": 1, "too long": 1}
 

@@ -55,6 +55,8 @@ class Series:
 
 
 Row = Pair | Tagged | Series
+WholeRow = Pair | Series  # may have one target for the whole source
+StepwiseRow = Tagged | Series  # may have a target for each step of the source: for each word or frame
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,20 @@
 """Multi-head attention (Vaswani et al. 2017, §3.2): self-attention, causal self-attention or cross-attention."""
 
+import math
+from typing import ClassVar
+
+import torch
+
 from saccade.config import Count, Natural, build
 from saccade.errors import BuildError
 from saccade.notes import RecordingModule
 from saccade.parts.dropout import Dropout
 from saccade.parts.inits import linear_layer
 from saccade.parts.mixers.attend import KeyValueCache, MemoryKeys, attend, cross_attend
+from saccade.parts.mixers.projections import AttentionProjections
 from saccade.parts.normalizers import Normalizer, NormalizerSlot, Softmax
 from saccade.parts.positions import NO_POSITION, Position
-from saccade.parts.scores import AttentionScore, ScaledDot, ScoreSlot
+from saccade.parts.scores import AttentionScore, Dot, ScaledDot, ScoreSlot
 from saccade.places import Memory, PerSentence, Places
 from saccade.shapes import Heads, Prepared, States
 
@@ -25,6 +31,7 @@ class MultiHead(RecordingModule):
     """
 
     attends = True
+    fused_options: ClassVar[set[str]] = {"heads", "key_width", "value_width", "score", "normalizer"}
 
     def __init__(
         self,
@@ -77,6 +84,21 @@ class MultiHead(RecordingModule):
         key = self.position.turn(self._split_heads(self.key(x)), places, "key")
         value = self.position.turn(self._split_heads(self.value(x)), places, "value")
         return self.score.key(key), value
+
+    def fused(self) -> AttentionProjections | None:
+        """The weights for torch's kernel: of dot-product scores with softmax, heads as wide for values as for keys, and
+        no position encoding that needs the weights."""
+        has_kernel = type(self.score) in (Dot, ScaledDot) and type(self.normalizer) is Softmax
+        if not has_kernel or self.key.out_features != self.value.out_features or self.position.overrides("gather"):
+            return None
+        width, positioned = self.query.out_features // self.heads, self.position.is_for_attention
+        scale = 1 / math.sqrt(width) if type(self.score) is ScaledDot and not positioned else 1.0
+        weight = torch.cat([self.query.weight * scale, self.key.weight, self.value.weight])
+        bias = torch.cat([self.query.bias * scale, self.key.bias, self.value.bias])
+        score = self.score if positioned else None
+        return AttentionProjections(
+            self.heads, width, weight, bias, self.out.weight, self.out.bias, self.position, score
+        )
 
     def _project(self, heads: Heads) -> States:
         return self.out(heads.transpose(1, 2).flatten(2))
