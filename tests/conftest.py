@@ -43,8 +43,9 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _make_checkable(hint: Any) -> None:
-    if isinstance(hint, type) and getattr(hint, "_is_protocol", False):
-        typing.runtime_checkable(hint)
+    kind = typing.get_origin(hint) or hint  # of a generic protocol, such as StepModel[Memory]
+    if isinstance(kind, type) and getattr(kind, "_is_protocol", False):
+        typing.runtime_checkable(kind)
     for inner in hint if isinstance(hint, list) else typing.get_args(hint):
         _make_checkable(inner)
 

@@ -13,9 +13,10 @@ from saccade.config import factory_of, kind_of, suggestion
 from saccade.data.batches import Corpus
 from saccade.data.codecs import Codecs
 from saccade.data.links import Links
-from saccade.data.sources import NoSource
+from saccade.data.sources import NoSource, Pair, Row
 from saccade.data.tokenizers import END, SPECIAL, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, changed_decode_config, in_order
+from saccade.devices import DeviceName, choose_device
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.engines import ENGINES, QUANTIZATIONS, EngineRequest, choose
 from saccade.models.assemble import Model, is_cross_attention
@@ -29,7 +30,7 @@ from saccade.tasks.classification import Classification
 from saccade.tasks.evaluation import Evaluation
 from saccade.tasks.losses import teacher_forced_hidden
 from saccade.tasks.tagging import Tagging
-from saccade.tasks.task import EvaluationOptions, Task, TrainedModel, check_rows
+from saccade.tasks.task import EvaluationOptions, RowType, Task, TrainedModel, check_rows
 from saccade.tasks.translation import Translation, teacher_forced_cost
 from saccade.training.loop import train as run_training
 from saccade.training.progress import ConsoleReporter, Reporter
@@ -38,11 +39,19 @@ from saccade.view.maps import AttentionMap, AttentionMaps, Axis
 TaskType = TypeVar("TaskType", bound=Task)
 
 
-def load(path: str | Path, checkpoint: str = "auto", *, engine: str = "torch", quantization: str = "float32") -> "Run":
+def load(
+    path: str | Path,
+    checkpoint: str = "auto",
+    *,
+    engine: str = "torch",
+    quantization: str = "float32",
+    device: DeviceName = "auto",
+) -> "Run":
     """Open a trained run. `checkpoint`: auto, average, best, latest or step-N. `engine` computes translations: torch,
     ctranslate2, onnx, or auto for CTranslate2 if it is installed and can run the model, otherwise torch.
-    `quantization` int8 needs CTranslate2."""
-    return Run(Path(path), checkpoint, engine, quantization)
+    `quantization` int8 needs CTranslate2. `device` is that of torch: auto (cuda, else mps, else cpu), cpu, cuda or mps;
+    the other engines use the CPU."""
+    return Run(Path(path), checkpoint, engine, quantization, device)
 
 
 def train(
@@ -72,7 +81,12 @@ class Run:
     """A trained model with its codecs. Maps raw text or numeric series to raw text or labels."""
 
     def __init__(
-        self, path: Path, checkpoint: str = "auto", engine: str = "torch", quantization: str = QUANTIZATIONS[0]
+        self,
+        path: Path,
+        checkpoint: str = "auto",
+        engine: str = "torch",
+        quantization: str = QUANTIZATIONS[0],
+        device: DeviceName = "auto",
     ):
         if engine not in ENGINES:
             raise ConfigError(f"engine: unknown engine '{engine}'{suggestion(engine, ENGINES)}")
@@ -83,7 +97,11 @@ class Run:
         if quantization != QUANTIZATIONS[0] and engine not in ("auto", "ctranslate2"):
             raise ConfigError(f'quantization: "{quantization}" needs engine = "ctranslate2", got engine = "{engine}"')
         self._engine = engine if quantization == QUANTIZATIONS[0] else "ctranslate2"
-        self._quantization = quantization
+        if device in ("cuda", "mps") and self._engine not in ("auto", "torch"):
+            raise ConfigError(f'device: "{device}" needs engine = "torch", got engine = "{self._engine}"')
+        if device in ("cuda", "mps"):
+            self._engine = "torch"
+        self._quantization, self._device = quantization, choose_device(device, "device")
         self.folder = RunFolder(path)
         self.recipe = self.folder.config()
         self.checkpoint = self.folder.checkpoints.find(checkpoint)
@@ -95,13 +113,15 @@ class Run:
     def require(self, task: type[TaskType]) -> TaskType:
         """The run's task, which must be of this class."""
         if not isinstance(self.task, task):
-            needed = next(kind for kind, factory in TASKS.items() if factory is task)
-            command = self.task.command
-            raise RunError(
-                f"{self.folder.path}: was trained for {kind_of(self.recipe.task)}, but this needs a {needed} run; use "
-                f"this one with `saccade {command}`, or Run.{command} in Python"
-            )
+            raise self._wrong_task(next(kind for kind, factory in TASKS.items() if factory is task))
         return self.task
+
+    def _wrong_task(self, needed: str) -> RunError:
+        command = self.task.command
+        return RunError(
+            f"{self.folder.path}: was trained for {kind_of(self.recipe.task)}, but this needs a {needed} run; use "
+            f"this one with `saccade {command}`, or Run.{command} in Python"
+        )
 
     @property
     def reads_frames(self) -> bool:
@@ -120,18 +140,19 @@ class Run:
         with torch.random.fork_rng():
             model = self.folder.model(self.recipe, self.codecs)
         load_weights(model, self.checkpoint)
-        return model.eval()
+        return model.to(self._device).eval()
 
     @cached_property
     def engine(self) -> Engine:
-        """The engine that computes translations."""
-        self.require(Translation)
+        """The engine that generates text from text."""
+        if not self.task.text_to_text:
+            raise self._wrong_task(kinds_with("text_to_text"))
         request = EngineRequest(self.folder.path, self.checkpoint.name, lambda: self, quantization=self._quantization)
         return choose(self._engine, request).engine
 
-    def predict(self, items: Sequence[Any]) -> list[str]:
+    def predict(self, items: Sequence[object]) -> list[str]:
         """The output for each source, of whatever task, as a line of text."""
-        rows = self._rows([(item, None) for item in items], "item")
+        rows = self._rows(self.task, [(item, None) for item in items], "item")
         return self.task.predict_lines(self._trained, rows)
 
     def outputs(
@@ -166,8 +187,8 @@ class Run:
             target_ids = self.codecs.target.encode([target])[0]
         batch = Corpus([source_ids], [target_ids], self.task.collate).batch([0])
         with torch.inference_mode(), capture(self.model) as captured:
-            teacher_forced_hidden(self.model, batch)
-            weights = {name: tensor[0].numpy().astype(np.float32) for name, tensor in captured.items()}
+            teacher_forced_hidden(self.model, batch.to(self._device))
+            weights = {name: tensor[0].cpu().numpy().astype(np.float32) for name, tensor in captured.items()}
         assert batch.inputs is not None
         axes = {
             "source": _axis(self.codecs.source, [*source_ids, END]),
@@ -212,7 +233,7 @@ class Run:
         """A label for each step of each sequence. A sequence is a list of words, a text of words separated by spaces,
         or frames [T F]."""
         task = self.require(Tagging)
-        rows = self._rows([(sequence, None) for sequence in sequences], "sequence")
+        rows = self._rows(task, [(sequence, None) for sequence in sequences], "sequence")
         return task.predict(self.model, self.codecs, rows, *self._limits)
 
     def classify(self, items: Sequence[str | np.ndarray]) -> list[str]:
@@ -222,7 +243,7 @@ class Run:
     def probabilities(self, items: Sequence[str | np.ndarray]) -> list[dict[str, float]]:
         """Label → probability for each text or series [T F]; an empty dict for an empty one."""
         task = self.require(Classification)
-        rows = self._rows([(item, None) for item in items], "item")
+        rows = self._rows(task, [(item, None) for item in items], "item")
         probabilities = task.probabilities(self.model, self.codecs, rows, *self._limits)
         names = self.codecs.target.names
         return [dict(zip(names, map(float, p), strict=True)) if len(p) else {} for p in probabilities]
@@ -232,10 +253,10 @@ class Run:
         """The maximum length of a window, and the maximum number of tokens in a batch."""
         return self.recipe.data.longest, self.recipe.decode.batch_tokens
 
-    def _rows(self, pairs: Iterable[tuple[Any, Any]], noun: str) -> list[Any]:
+    def _rows(self, task: Task[RowType, Any], pairs: Iterable[tuple[object, object]], noun: str) -> list[RowType]:
         """Rows of sources and targets given in Python. `noun` is what messages call one of them."""
         return [
-            self.task.row(self.codecs, source, target, f"{noun} {number}")
+            task.row(self.codecs, source, target, f"{noun} {number}")
             for number, (source, target) in enumerate(pairs, 1)
         ]
 
@@ -243,7 +264,7 @@ class Run:
 
     def evaluate(
         self,
-        pairs: Sequence[tuple[Any, Any]] | None = None,
+        pairs: Sequence[tuple[object, object]] | None = None,
         *,
         decode: DecodeConfig | None = None,
         labels: Sequence[str] = (),
@@ -253,7 +274,7 @@ class Run:
         task = self.task
         if labels and not task.has_labels:
             raise ConfigError(f"labels: a {kind_of(self.recipe.task)} run has no labels; leave this argument out")
-        rows = self.test_rows() if pairs is None else self._rows(pairs, "pair")
+        rows = self.test_rows() if pairs is None else self._rows(task, pairs, "pair")
         skip_bad = self.recipe.data.skip_bad and pairs is None
         known = task.drop_unknown_labels(rows, self.codecs, skip_bad)
         scores = task.evaluate(self._trained, known, EvaluationOptions(decode or self.recipe.decode, tuple(labels)))
@@ -272,7 +293,7 @@ class Run:
         known = self.task.drop_unknown_labels(rows, self.codecs, self.recipe.data.skip_bad)
         return self.task.evaluate_for_report(self._trained, known, evaluation_split(self.recipe))
 
-    def test_rows(self) -> list[Any]:
+    def test_rows(self) -> list[Row]:
         """The rows of the recipe's test data."""
         splits = sources_of(self.recipe)
         self.folder.check_same_data({"test": splits["test"]})
@@ -288,7 +309,7 @@ class Run:
     def test_pairs(self) -> list[tuple[str, str]]:
         """The sources and references of the recipe's test data."""
         self.require(Translation)
-        return [(pair.source, pair.target) for pair in self.test_rows()]
+        return [(row.source, row.target) for row in self.test_rows() if isinstance(row, Pair)]
 
 
 def _axis(tokenizer: Tokenizer, ids: list[int]) -> Axis:

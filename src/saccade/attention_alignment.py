@@ -18,6 +18,7 @@ from saccade.data.batches import Corpus, by_length
 from saccade.data.codecs import Codecs
 from saccade.data.links import GradedLinks, Links
 from saccade.data.tokenizers import Tokenizer
+from saccade.devices import device_of
 from saccade.errors import RunError
 from saccade.metrics.alignment import AlignmentScores, score_alignments
 from saccade.models.assemble import Model, cross_attentions, is_cross_attention
@@ -103,11 +104,11 @@ def cross_attention_maps(
 ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
     """For batches of pairs, shortest first: their row numbers, and the weights [B H T S] of each cross-attention by
     module name."""
-    corpus = words.corpus()
+    corpus, device = words.corpus(), device_of(model)
     for rows in by_length(corpus, words.linkable(), batch_tokens):
         with torch.inference_mode(), capture(model) as captured:
-            teacher_forced_hidden(model, corpus.batch(rows.tolist()))
-            maps = {name: weights for name, weights in captured.items() if is_cross_attention(name)}
+            teacher_forced_hidden(model, corpus.batch(rows.tolist()).to(device))
+            maps = {name: weights.cpu() for name, weights in captured.items() if is_cross_attention(name)}
         if not maps:
             raise RunError(NO_ATTENTION)
         yield rows.tolist(), maps

@@ -124,6 +124,14 @@ def unused_choices(config: Any, used: Container[int], key: str = "") -> Iterator
             yield from unused_choices(value, used, dotted)
 
 
+def choices_of(config: Any, key: str) -> Iterator[tuple[str, Choice]]:
+    """Every choice of a config, also those inside other choices, with its dotted key."""
+    for name, _, value in _fields_of(config):
+        if isinstance(value, Choice):
+            yield f"{key}.{name}", value
+        yield from choices_of(value, f"{key}.{name}")
+
+
 def _fields_of(config: Any) -> Iterator[tuple[str, FieldInfo, Any]]:
     """Name, field and value of each key of a table or of the options of a choice."""
     if isinstance(config, Config):

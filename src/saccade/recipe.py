@@ -38,6 +38,7 @@ from saccade.data.sources.rows import Source
 from saccade.data.tokenizers import SentencePieceKind, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
 from saccade.decode.search import Greedy, SearchSlot
+from saccade.devices import DeviceName, Precision
 from saccade.errors import BuildError, ConfigError, DataError
 from saccade.inputs import Input
 from saccade.models.assemble import ModelConfig, assemble, expand_block, sides_with_blocks
@@ -90,6 +91,8 @@ class TrainConfig(Config):
     patience: Natural = 0  # early stopping after so many validations without a better score; 0 = never
     keep: Count = 5  # checkpoints to keep, besides the best; at least `average` are kept
     average: Natural = 0  # average the weights of so many last checkpoints at the end of training; 0 = none
+    device: DeviceName = "auto"  # auto: cuda, else mps, else cpu; several ranks take a cuda device each
+    precision: Precision = "float32"  # bfloat16: mixed precision, matrix products in bfloat16 and the rest in float32
     parallelism: Literal["replicated", "sharded"] = "replicated"  # each rank holds the whole model, or a shard of it
     start_from: str = ""  # fine-tuning: the run whose weights the training starts with
     start_checkpoint: str = "auto"  # of that run: auto, average, best, latest or step-N

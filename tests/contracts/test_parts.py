@@ -11,7 +11,7 @@ from contracts.checks.contexts import check_context
 from contracts.checks.embeddings import check_embedding
 from contracts.checks.mixers import check_mixer
 from contracts.checks.normalizers import check_normalizer, check_policy_loss
-from contracts.checks.pointwise import check_pointwise
+from contracts.checks.pointwise import check_feed_forward, check_pointwise
 from contracts.checks.pools import check_pool, check_pool_values
 from contracts.checks.positions import check_position
 from contracts.checks.readouts import check_readout
@@ -96,9 +96,8 @@ def test_norm_computes_each_position_separately(tree: Any) -> None:
 
 
 @every(FEED_FORWARDS)
-def test_feed_forward_computes_each_position_separately(tree: Any) -> None:
-    part = build_choice(FEED_FORWARDS, tree, dim=D, dropout=0.0).eval()
-    check_pointwise(lambda x: part(x, torch.ones(x.shape[:2], dtype=torch.bool)))
+def test_feed_forward_computes_each_position_separately_and_ignores_padding(tree: Any) -> None:
+    check_feed_forward(build_choice(FEED_FORWARDS, tree, dim=D, dropout=0.0))
 
 
 @every(CONNECTIONS)

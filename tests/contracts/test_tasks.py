@@ -29,4 +29,6 @@ def test_task_with_rows_of_each_type(case: str, check: Callable[[TaskCase], None
 def test_every_row_type_has_a_source_codec_and_examples() -> None:
     types = {*typing.get_args(Row)}
     assert {*SOURCE_CODECS} == types
+    codecs = {*SOURCE_CODECS.values()}
+    assert len({codec.file_name for codec in codecs}) == len(codecs)
     assert {type(row) for rows in example_rows().values() for row in rows} == types

@@ -41,7 +41,7 @@ from saccade.parts.feed_forwards import FusedFeedForward, PlainFeedForward
 from saccade.parts.fused_forms import fused_form
 from saccade.parts.mixers import MultiHead
 from saccade.parts.norms import FusedNorm, LayerNorm
-from saccade.places import Memory, select
+from saccade.places import Memory, Places, select
 
 V, D = 23, 12
 PADDING_MASK = torch.arange(7) < torch.tensor([7, 3, 5])[:, None]
@@ -297,8 +297,8 @@ class DoubledFeedForward(PlainFeedForward):
         super().__init__(dim, dropout, inner=inner, activation=activation)
         self.times = times
 
-    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
-        return self.times * super().forward(x, keep)
+    def forward(self, x: Tensor, places: Places) -> Tensor:
+        return self.times * super().forward(x, places)
 
     def fused(self) -> FusedFeedForward:
         return FusedFeedForward(self.up.weight, self.up.bias, self.activation, self.down.weight, self.down.bias)

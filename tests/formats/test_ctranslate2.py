@@ -36,6 +36,14 @@ MODELS: dict[str, dict[str, Any]] = {
     "unscaled": {"model": {"encoder": {"embedding": {"scaled": False}}, "decoder": {"embedding": {"scaled": False}}}},
     "linear head": {"model": {"head": "linear"}},
     "tied head with a bias": {"model": {"head": {"kind": "tied", "bias": True}}},
+    "rms norm": {"model": {"block": {"norm": "rms"}}},
+    "post-norm, rms norm with a large eps": {
+        "model": {"block": {"connection": "post", "norm": {"kind": "rms", "eps": 0.3}}}
+    },
+    "gated": {"model": {"block": {"feed_forward": {"kind": "gated", "inner": 24}}}},
+    "gated gelu, rms norm": {
+        "model": {"block": {"feed_forward": {"kind": "gated", "inner": 24, "activation": "gelu"}, "norm": "rms"}}
+    },
     "words": {"data": {"tokenizer": {"kind": "words", "size": 60}}},
     "bytes": {"data": {"tokenizer": {"kind": "bytes"}}},
 }

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, MarianTokenizer
 
 from formats.small import SOURCES, TARGETS, make_run, merged, outputs_of, recipe
@@ -17,6 +18,7 @@ from saccade.data.tokenizers import END, PAD, START, SentencePieceKind
 from saccade.errors import RunError
 from saccade.formats import marian
 from saccade.formats.marian_import import import_marian
+from saccade.parts.positions import sinusoid
 from saccade.runs.files import verify
 from saccade.tasks.losses import teacher_forced_hidden
 
@@ -293,6 +295,28 @@ def test_inconsistent_folder_is_refused_and_no_run_is_written(name: str, tmp_pat
     with pytest.raises(RunError, match=reason):
         import_marian(tmp_path / "folder", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def with_weight(folder: Path, name: str, weight: torch.Tensor) -> Path:
+    path = folder / "model.safetensors"
+    save_file(load_file(path) | {name: weight}, path)
+    return folder
+
+
+def test_weight_that_a_marian_model_does_not_have_is_refused(tmp_path: Path) -> None:
+    hf_folder(tmp_path / "folder", {})
+    folder = with_weight(tmp_path / "folder", "model.encoder.layernorm_embedding.weight", torch.ones(16))
+    with pytest.raises(RunError, match=r"has the weight model\.encoder\.layernorm_embedding\.weight, which"):
+        import_marian(folder, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_positions_that_are_not_sinusoids_are_refused(tmp_path: Path) -> None:
+    hf_folder(tmp_path / "folder", {})
+    name, table = "model.encoder.embed_positions.weight", sinusoid(torch.arange(512), 16)
+    import_marian(with_weight(tmp_path / "folder", name, table), tmp_path / "run")
+    with pytest.raises(RunError, match=r"embed_positions\.weight does not hold sinusoids"):
+        import_marian(with_weight(tmp_path / "folder", name, table.roll(1, 0)), tmp_path / "other")
 
 
 @pytest.mark.parametrize("damage", ["missing", "not JSON"])

@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "saccade"
 # From the lowest to the highest layer. A module may import its own package and those of lower layers.
 LAYERS = [
     ["distribution", "errors", "inputs", "shapes"],
-    ["config", "console"],
+    ["config", "console", "devices"],
     ["places"],
     ["notes"],
     ["data"],

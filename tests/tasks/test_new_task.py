@@ -55,7 +55,7 @@ class CountWords(Task[Pair, CountCodecs]):
     best_metric = ERROR
 
     def row(self, codecs: CountCodecs, source: str, target: str | None, location: str) -> Pair:
-        return Pair(source, target or "", location)
+        return Pair(source, "" if target is None else target, location)
 
     def learn(self, rows: Sequence[Pair], kind: TokenizerKind, joint: bool) -> CountCodecs:
         return Codecs(TextCodec.learn(rows, kind), Counts())

@@ -79,6 +79,8 @@ CHANGEABLE_VALUES = {
     "train.average": 2,
     "train.log_every": 3,
     "train.parallelism": "sharded",
+    "train.device": "cpu",
+    "train.precision": "bfloat16",
 }
 
 

@@ -273,6 +273,7 @@ class Follower(ranks.SingleProcess):
     """A rank for which rank 0 broadcasts a given value."""
 
     def __init__(self, value: Any):
+        super().__init__()
         self.value = value
 
     def broadcast(self, value: Any) -> Any:

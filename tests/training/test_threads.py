@@ -32,7 +32,19 @@ BLOCK = {"self": {"heads": 2}, "cross": {"heads": 2}, "feed_forward": {"inner": 
 STACKED = {"dim": DIM, "block": BLOCK, "encoder": {"depth": 2}, "decoder": {"depth": 2}}
 RECURRENT = {"dim": DIM, "encoder": {"kind": "recurrent"}, "decoder": {"kind": "recurrent"}}
 NO_DROPOUT = {"dropout": {"residual": 0.0, "embedding": 0.0}}
+STOCHASTIC_DEPTH = {"block": BLOCK | {"connection": {"kind": "pre", "stochastic_depth": 0.5}}}
+DEEP_RECURRENT = {
+    "dim": DIM,
+    "encoder": {"kind": "recurrent", "depth": 2},
+    "decoder": {"kind": "recurrent", "depth": 2, "cell": "lstm", "attend": "after"},
+}
 DROPOUT = {"dropout": {"residual": 0.4, "embedding": 0.4, "attention": 0.2, "feed_forward": 0.2}}
+DRAWING = {
+    "dropout": STACKED | DROPOUT,
+    "stochastic depth": STACKED | NO_DROPOUT | STOCHASTIC_DEPTH,
+    "dropout between recurrent layers": DEEP_RECURRENT | {"dropout": {"residual": 0.4, "embedding": 0.0}},
+}
+every_drawing_model = pytest.mark.parametrize("tree", DRAWING.values(), ids=DRAWING)
 
 
 @pytest.fixture(autouse=True, params=["in order", "separate", "one shard each"])
@@ -89,8 +101,9 @@ def test_gradients_accumulate_over_batches() -> None:
 
 
 @pytest.mark.slow
-def test_gradients_depend_only_on_the_random_seed() -> None:
-    replicas, batch = ThreadedReplicas(model_of(STACKED | DROPOUT), Translation(), 2, DIM), batch_of()
+@every_drawing_model
+def test_gradients_depend_only_on_the_random_seed(tree: dict[str, Any]) -> None:
+    replicas, batch = ThreadedReplicas(model_of(tree), Translation(), 2, DIM), batch_of()
 
     def gradients(seed: int) -> dict[str, Tensor]:
         torch.manual_seed(seed)
@@ -101,9 +114,10 @@ def test_gradients_depend_only_on_the_random_seed() -> None:
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_replicas_have_different_dropout_masks(accumulation: str) -> None:
+@every_drawing_model
+def test_replicas_draw_different_numbers(accumulation: str, tree: dict[str, Any]) -> None:
     """Equal rows get different losses, whichever thread computes them."""
-    model = model_of(STACKED | DROPOUT)
+    model = model_of(tree)
     row = [[5, 6, 7, 8]] * 16
     batch = Corpus(row, row).batch(range(16))
     losses: list[float] = []

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from saccade.cli.app import (
     Checkpoint,
+    Device,
     InputFile,
     Json,
     OutputFile,
@@ -53,6 +54,7 @@ def attention(
     step: Annotated[Literal["input", "output", ""], Parameter(show_choices=False)] = "",
     end: Annotated[Literal["ignore", "null", ""], Parameter(show_choices=False)] = "",
     checkpoint: Checkpoint = "auto",
+    device: Device = "auto",
 ) -> None:
     """Align the words of two parallel files by a run's attention.
 
@@ -91,7 +93,7 @@ def attention(
 
     pairs = _read_pairs(src, tgt)
     options = {"step": step, "end": end}
-    runs = [load(folder, checkpoint) for folder in (run, back) if folder]
+    runs = [load(folder, checkpoint, device=device) for folder in (run, back) if folder]
     settings = [_settings(loaded, layer, head, options) for loaded in runs]
     alignments = _align(runs[0], pairs, settings[0])
     if back:
@@ -111,6 +113,7 @@ def search(
     base: IndexBase = "auto",
     json_: Json = False,
     checkpoint: Checkpoint = "auto",
+    device: Device = "auto",
 ) -> None:
     """Find the best settings for alignment by attention, and store them in the run.
 
@@ -134,7 +137,7 @@ def search(
     from saccade.attention_alignment import WordPairs, rank_settings
     from saccade.console import console
 
-    pairs, loaded = _read_pairs(src, tgt), load(run, checkpoint)
+    pairs, loaded = _read_pairs(src, tgt), load(run, checkpoint, device=device)
     references = _read_links(gold, base, pairs)
     words = WordPairs.of(loaded.codecs, pairs)
     ranking = rank_settings(loaded.model, words, references, loaded.recipe.decode.batch_tokens)

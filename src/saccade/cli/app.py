@@ -19,7 +19,7 @@ saccade demo                         train a small demo and show its attention
 
 saccade train recipe.toml            train a recipe; run again to resume
 
-saccade translate runs/recipe FILE   translate a file (see also tag, classify)
+saccade translate runs/recipe FILE   translate a file (see also tag, classify, predict)
 
 saccade serve runs/recipe            serve a web page and an HTTP API
 """
@@ -55,6 +55,10 @@ ConfigOverrides = Annotated[
 Checkpoint = Annotated[
     str,
     Parameter(help="average, best, latest or step-N; auto takes the first of average, best and latest that exists."),
+]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda", "mps"],
+    Parameter(help="The device of the torch engine; auto takes cuda, mps or cpu, the first that this machine has."),
 ]
 EngineName = Literal["auto", "torch", "ctranslate2", "onnx"]
 Quantization = Literal["float32", "int8"]

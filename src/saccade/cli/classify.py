@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from saccade.cli.app import Checkpoint, InputFile, Json, OutputFile, app
+from saccade.cli.app import Checkpoint, Device, InputFile, Json, OutputFile, app
 from saccade.cli.labeling import json_line, open_run, write_lines
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def classify(
     output: OutputFile = "-",
     json_: Json = False,
     checkpoint: Checkpoint = "auto",
+    device: Device = "auto",
 ) -> None:
     """Label each line, or each series. Reads stdin if no file is given.
 
@@ -37,7 +38,7 @@ def classify(
     output: str
         The output file; - is stdout.
     """
-    loaded = open_run(run, file, output, checkpoint)
+    loaded = open_run(run, file, output, checkpoint, device)
     from saccade.tasks.classification import Classification
 
     loaded.require(Classification)

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
-from saccade.cli.app import Checkpoint, InputFile, Json, UsageError, app, must_be_run, must_exist
+from saccade.cli.app import Checkpoint, Device, InputFile, Json, UsageError, app, must_be_run, must_exist
 from saccade.cli.flags import SearchFlags
 from saccade.errors import DataError
 
@@ -22,6 +22,7 @@ def evaluate(
     labels: str = "",
     search: SearchFlags = SearchFlags(),
     checkpoint: Checkpoint = "auto",
+    device: Device = "auto",
     json_: Json = False,
 ) -> None:
     """Evaluate a run on its test data or on --src and --ref, or score a file of translations with --hyp and --ref.
@@ -62,7 +63,7 @@ def evaluate(
     else:
         from saccade.api import load
 
-        loaded = load(run, checkpoint)
+        loaded = load(run, checkpoint, device=device)
         score_lines = loaded.task.score_lines
         _check_flags(loaded.task, bool(src) or search != SearchFlags(), bool(labels))
         decode = search.settings(loaded.recipe.decode)

@@ -45,7 +45,7 @@ def export(
     from saccade.formats.exported import EXPORTS
     from saccade.tasks.translation import Translation
 
-    loaded = load(run, checkpoint)
+    loaded = load(run, checkpoint, device="cpu")
     loaded.require(Translation)
     chosen_quantization = quantization or "float32"
     folder = Path(output) if output else Path(run) / EXPORTS / folder_name(to, chosen_quantization)

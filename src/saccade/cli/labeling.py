@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from saccade.cli.app import must_be_run, must_differ, must_exist, must_have_folder
+from saccade.cli.app import Device, must_be_run, must_differ, must_exist, must_have_folder
 
 if TYPE_CHECKING:
     from saccade.api import Run
 
 
-def open_run(run: str, file: str, output: str, checkpoint: str) -> "Run":
+def open_run(run: str, file: str, output: str, checkpoint: str, device: Device) -> "Run":
     """Check the arguments and load the model."""
     must_exist(file)
     must_be_run(run)
@@ -18,7 +18,7 @@ def open_run(run: str, file: str, output: str, checkpoint: str) -> "Run":
     must_have_folder(output)
     from saccade.api import load
 
-    loaded = load(run, checkpoint)
+    loaded = load(run, checkpoint, device=device)
     _ = loaded.model  # loaded here, so that a damaged run fails before the output file is truncated
     return loaded
 

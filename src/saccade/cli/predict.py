@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from saccade.cli.app import Checkpoint, InputFile, OutputFile, app
+from saccade.cli.app import Checkpoint, Device, InputFile, OutputFile, app
 from saccade.cli.labeling import open_run, write_lines
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ def predict(
     *,
     output: OutputFile = "-",
     checkpoint: Checkpoint = "auto",
+    device: Device = "auto",
 ) -> None:
     """Print the output of a run, of whatever task, for each line. Reads stdin if no file is given.
 
@@ -37,7 +38,7 @@ def predict(
     output: str
         The output file; - is stdout.
     """
-    write_lines(output, _predicted_lines(open_run(run, file, output, checkpoint), file))
+    write_lines(output, _predicted_lines(open_run(run, file, output, checkpoint, device), file))
 
 
 def _predicted_lines(loaded: "Run", file: str) -> Iterator[str]:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from saccade.cli.app import Checkpoint, app, must_be_run
+from saccade.cli.app import Checkpoint, Device, app, must_be_run
 
 if TYPE_CHECKING:
     from saccade.api import Run
+    from saccade.data.codecs import AnyCodecs
     from saccade.recipe import Recipe
     from saccade.runs.folder import RunFolder
     from saccade.runs.history import ValidationRecord
@@ -26,6 +27,7 @@ def report(
     *,
     output: Annotated[str, Parameter(name=("--output", "-o"))] = "",
     checkpoint: Checkpoint = "auto",
+    device: Device = "auto",
     quick: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Write the curves, scores, best and worst outputs, attention, config and environment of a run as one offline page.
@@ -42,11 +44,13 @@ def report(
     must_be_run(run)
     from saccade.console import console
 
-    path = draw_report(Path(run), Path(output) if output else None, checkpoint, quick=quick)
+    path = draw_report(Path(run), Path(output) if output else None, checkpoint, device, quick=quick)
     console().print(f"wrote {path}: open it in a browser", markup=False)
 
 
-def draw_report(path: Path, output: Path | None = None, checkpoint: str = "auto", *, quick: bool) -> Path:
+def draw_report(
+    path: Path, output: Path | None = None, checkpoint: str = "auto", device: Device = "auto", *, quick: bool
+) -> Path:
     """Collect what is known of a run and write the report."""
     from saccade.api import load
     from saccade.runs.folder import RunFolder
@@ -57,7 +61,7 @@ def draw_report(path: Path, output: Path | None = None, checkpoint: str = "auto"
     recipe, history = folder.config(), read_history(folder)
     codecs = folder.codecs(recipe)
     has_checkpoint = checkpoint != "auto" or any(folder.checkpoints.folder.glob("step-*"))
-    run = load(path, checkpoint) if has_checkpoint else None
+    run = load(path, checkpoint, device=device) if has_checkpoint else None
     manifest = {} if run is None else _manifest(run)
     evaluation, no_evaluation_reason = (None, NO_CHECKPOINT) if run is None else _evaluation(run, manifest, quick)
     maps, no_maps_reason = ([], NO_CHECKPOINT) if run is None else _maps(run, history.validation_at(manifest["step"]))
@@ -89,7 +93,7 @@ def _manifest(run: "Run") -> dict[str, Any]:
     return checkpoints.verify(latest) | manifest if "averaged" in manifest and latest else manifest
 
 
-def _parameters(folder: "RunFolder", recipe: "Recipe", codecs: Any) -> int:
+def _parameters(folder: "RunFolder", recipe: "Recipe", codecs: "AnyCodecs") -> int:
     """The number of parameters, counted on the meta device."""
     import torch
 

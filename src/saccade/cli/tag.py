@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from saccade.cli.app import Checkpoint, InputFile, Json, OutputFile, UsageError, app
+from saccade.cli.app import Checkpoint, Device, InputFile, Json, OutputFile, UsageError, app
 from saccade.cli.labeling import json_line, open_run, write_lines
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ def tag(
     columns: Annotated[bool, Parameter(negative="")] = False,
     json_: Json = False,
     checkpoint: Checkpoint = "auto",
+    device: Device = "auto",
 ) -> None:
     """Label each word of each line, or each frame of a series. Reads stdin if no file is given.
 
@@ -47,7 +48,7 @@ def tag(
     """
     if columns and json_:
         raise UsageError("--columns and --json cannot be combined")
-    loaded = open_run(run, file, output, checkpoint)
+    loaded = open_run(run, file, output, checkpoint, device)
     from saccade.tasks.tagging import Tagging
 
     loaded.require(Tagging)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from saccade.cli.app import (
     Checkpoint,
+    Device,
     EngineName,
     InputFile,
     Json,
@@ -47,6 +48,7 @@ def translate(
     search: SearchFlags = SearchFlags(),
     sample: SampleFlags = SampleFlags(),
     checkpoint: Checkpoint = "auto",
+    device: Device = "auto",
     engine: EngineName = "auto",
     quantization: Quantization | None = None,
 ) -> None:
@@ -87,12 +89,12 @@ def translate(
     must_exist(prefixes, file)
     must_be_run(run)
     _check_files(file, output, alignments)
-    engine_name = _engine_name(engine, quantization, bool(alignments))
+    engine_name = _engine_name(engine, quantization, bool(alignments), device)
 
     from saccade.formats.engines import EngineRequest, choose
     from saccade.lines import open_output
 
-    load = _LazyRun(run, checkpoint)
+    load = _LazyRun(run, checkpoint, device)
     request = EngineRequest(
         run=Path(run),
         checkpoint=checkpoint,
@@ -145,8 +147,9 @@ def _check_files(file: str, output: str, alignments: str) -> None:
 class _LazyRun:
     """Loads the run, and torch, at the first call. An exported model needs neither."""
 
-    def __init__(self, run: str, checkpoint: str):
+    def __init__(self, run: str, checkpoint: str, device: Device):
         self._arguments = run, checkpoint
+        self._device: Device = device
 
     def __call__(self) -> "Run":
         return self._run
@@ -156,13 +159,13 @@ class _LazyRun:
         from saccade.api import load
         from saccade.tasks.translation import Translation
 
-        run = load(*self._arguments)
+        run = load(*self._arguments, device=self._device)
         run.require(Translation)
         return run
 
 
-def _engine_name(engine: str, quantization: str | None, alignments: bool) -> str:
-    """The engine to use: --alignments implies torch, and --quantization implies CTranslate2."""
+def _engine_name(engine: str, quantization: str | None, alignments: bool, device: str) -> str:
+    """The engine to use: --alignments and a GPU imply torch, and --quantization implies CTranslate2."""
     if alignments and engine not in ("auto", "torch"):
         raise UsageError(
             f"--alignments needs attention weights, which --engine {engine} does not provide; use --engine torch"
@@ -171,6 +174,10 @@ def _engine_name(engine: str, quantization: str | None, alignments: bool) -> str
         raise UsageError("--quantization needs CTranslate2 and --alignments needs torch; leave one of them out")
     if quantization and engine not in ("auto", "ctranslate2"):
         raise UsageError("--quantization needs --engine ctranslate2")
+    if device in ("cuda", "mps"):
+        if quantization or engine not in ("auto", "torch"):
+            raise UsageError(f"--device {device} needs --engine torch; leave --engine and --quantization out")
+        return "torch"
     return "torch" if alignments else "ctranslate2" if quantization else engine
 
 

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from saccade.cli.app import (
     Checkpoint,
+    Device,
     InputFile,
     OutputFile,
     UsageError,
@@ -36,6 +37,7 @@ def view(
     beam: int | None = None,
     pieces: Annotated[bool, Parameter(negative="")] = False,
     checkpoint: Checkpoint = "auto",
+    device: Device = "auto",
 ) -> None:
     """Show attention weights: all of them as an offline HTML page, and the cross-attention in the terminal.
 
@@ -79,7 +81,7 @@ def view(
     from saccade.view.page import page, write_page
 
     pairs = _read_pairs(file, targets) if file else [(text, target) for text in sentences]
-    loaded, screen = load(run, checkpoint), console()
+    loaded, screen = load(run, checkpoint, device=device), console()
     attention = (_attention(loaded, source, forced, beam) for source, forced in pairs)
     maps_by_sentence = list(track(attention, len(pairs), "computing attention"))
     for maps in maps_by_sentence:

@@ -52,6 +52,8 @@ class Padded:
         return Padded(torch.cat([self.values] * 2), None if self.keep is None else torch.cat([self.keep] * 2))
 
     def to(self, device: torch.device) -> "Padded":
+        if self.values.device == device:
+            return self
         return Padded(self.values.to(device), None if self.keep is None else self.keep.to(device))
 
 

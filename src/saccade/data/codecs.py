@@ -4,25 +4,46 @@ series, the names of labels. They are learned from the training rows and stored 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from saccade.data.batches import NO_LABEL
 from saccade.errors import DataError, RunError
+from saccade.inputs import Input
 
-SourceCodec = TypeVar("SourceCodec")
-TargetCodec = TypeVar("TargetCodec")
+_Source = TypeVar("_Source", covariant=True)
+_Target = TypeVar("_Target", covariant=True)
 
 MAX_LABELS_LISTED = 20  # in a message
 
 
 @dataclass(frozen=True)
-class Codecs(Generic[SourceCodec, TargetCodec]):
+class Codecs(Generic[_Source, _Target]):
     """The codecs of source and target. With a joint vocabulary, both are the same object."""
 
-    source: SourceCodec
-    target: TargetCodec
+    source: _Source
+    target: _Target
+
+
+class InputCodec(Protocol):
+    """What a model must know of the codec of its sources, and the bytes by which two codecs are compared."""
+
+    @property
+    def input(self) -> Input: ...
+    def dump(self) -> bytes: ...
+
+
+class OutputCodec(Protocol):
+    """What a model must know of the codec of its targets: the number of tokens or labels; and the bytes by which two
+    codecs are compared."""
+
+    @property
+    def size(self) -> int: ...
+    def dump(self) -> bytes: ...
+
+
+AnyCodecs = Codecs[InputCodec, OutputCodec]
 
 
 def file_of(files: Mapping[str, bytes], name: str) -> bytes:

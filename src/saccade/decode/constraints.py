@@ -18,10 +18,12 @@ _FORBIDDEN = torch.tensor(FORBIDDEN_IDS)
 
 @dataclass(frozen=True)
 class Constraints:
-    """One row per sentence: the length limit in tokens (the end symbol included) and the forced prefix."""
+    """One row per sentence: the length limit in tokens (the end symbol included) and the forced prefix. They are on the
+    device of the model, and so is all that a search computes from them."""
 
     longest: Int[Tensor, "B"]
     prefix: Int[Tensor, "B P"]  # PAD where nothing is forced
+    forbidden: Int[Tensor, "F"] = _FORBIDDEN
 
     @classmethod
     def of(cls, longest: Sequence[int], prefixes: Sequence[Sequence[int]] | None = None) -> "Constraints":
@@ -33,13 +35,20 @@ class Constraints:
         limits = [max(limit, len(prefix) + 1) for limit, prefix in zip(longest, prefixes, strict=True)]
         return cls(torch.tensor(limits), forced)
 
+    @property
+    def device(self) -> torch.device:
+        return self.longest.device
+
+    def to(self, device: torch.device) -> "Constraints":
+        return Constraints(self.longest.to(device), self.prefix.to(device), self.forbidden.to(device))
+
     def select(self, sentences: Tensor) -> "Constraints":
-        return Constraints(self.longest[sentences], self.prefix[sentences])
+        return Constraints(self.longest[sentences], self.prefix[sentences], self.forbidden)
 
     def apply(self, log_probs: Float[Tensor, "B N V"], step: int) -> Float[Tensor, "B N V"]:
         """Set the log-probability of every token that is not allowed at this step to −∞ (in place). The others are not
         renormalized."""
-        log_probs.index_fill_(-1, _FORBIDDEN, -math.inf)
+        log_probs.index_fill_(-1, self.forbidden, -math.inf)
         if step < self.prefix.shape[1]:
             forced = self.prefix[:, step]
             rows = (forced != PAD).nonzero()[:, 0]

@@ -176,7 +176,7 @@ class FusedEncoderLayer:
         x = residual_self.after(x, mixed)
         h = residual_feed_forward.before(x)
         fused = self._fused_feed_forward
-        return residual_feed_forward.after(x, fused(h) if fused else self._feed_forward(h, places.keep))
+        return residual_feed_forward.after(x, fused(h) if fused else self._feed_forward(h, places))
 
     def _attend(self, projections: AttentionProjections, x: States, places: Places, mask: Tensor | None) -> States:
         qkv = linear(x, projections.qkv_weight, projections.qkv_bias)
@@ -226,7 +226,9 @@ class FusedDecoder:
         caching = [layer.self_projections for layer in fused if layer.self_projections]
         self._cache_shape = (len(caching), 2, caching[0].heads, CACHE_GROWTH, caching[0].width) if caching else None
         self._needs_places = len(caching) < len(self.layers) or any(
-            layer.cross_projections is None or (layer.self_projections and layer.self_projections.score)
+            layer.cross_projections is None
+            or layer.feed_forward is None
+            or (layer.self_projections and layer.self_projections.score)
             for layer in fused
         )
         self.folding = self._memory_folding([layer.cross_projections for layer in fused])
@@ -363,10 +365,7 @@ class FusedDecoderLayer:
             y, cross = _one_step(self._cross, h, places, cross)
         x = residual_cross.after(x, y)
         h = residual_feed_forward.before(x)
-        if self.feed_forward:
-            y = self.feed_forward(h)
-        else:
-            y = self._feed_forward(h[:, None], torch.ones_like(h[:, :1], dtype=torch.bool))[:, 0]
+        y = self.feed_forward(h) if self.feed_forward else self._feed_forward(h[:, None], places)[:, 0]
         return residual_feed_forward.after(x, y), {"own": own, "cross": cross}
 
     def _attend_to_cache(

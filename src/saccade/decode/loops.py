@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -50,19 +50,23 @@ class SingleHypothesis(Protocol):
         ...
 
 
-class StepModel(Protocol):
+MemoryType = TypeVar("MemoryType")  # what a model encodes the sources to
+_MemoryIn = TypeVar("_MemoryIn", contravariant=True)
+
+
+class StepModel(Protocol[_MemoryIn]):
     """A decoder with its head, as a search uses it. The type of memory and state is up to the model. A step may modify
     the state it is given, so each state can be used for one step only."""
 
-    def start(self, memory: Any, rows: int) -> DecoderState: ...
+    def start(self, memory: _MemoryIn, rows: int) -> DecoderState: ...
     def step(self, tokens: Int[Tensor, "B"], state: DecoderState) -> tuple[Float[Tensor, "B V"], DecoderState]: ...
-    def single(self, memory: Any) -> SingleHypothesis: ...
+    def single(self, memory: _MemoryIn) -> SingleHypothesis: ...
 
 
-class SingleRow:
+class SingleRow(Generic[MemoryType]):
     """A single hypothesis as a batch of one row, for models without a special path for it."""
 
-    def __init__(self, model: StepModel, memory: Any):
+    def __init__(self, model: StepModel[MemoryType], memory: MemoryType):
         self._model, self._state = model, model.start(memory, 1)
 
     def log_probs(self, token: int) -> np.ndarray:
@@ -79,8 +83,8 @@ class SingleRow:
 
 def run_search(
     search: Search,
-    model: StepModel,
-    memory: Any,
+    model: StepModel[MemoryType],
+    memory: MemoryType,
     constraints: Constraints,
     sentence_ids: list[int],
     scores: bool = True,
@@ -91,7 +95,7 @@ def run_search(
     `should_continue` is called before each step; if it returns False, the search raises `Cancelled`."""
     if isinstance(search, Beam) and search.width > 1:
         return beam(search, model, memory, constraints, should_continue)
-    if len(sentence_ids) == 1:
+    if len(sentence_ids) == 1 and constraints.device.type == "cpu":
         single = model.single(memory)
         return single_greedy_or_sample(search, single, constraints, sentence_ids, scores, should_continue)
     return greedy_or_sample(search, model, memory, constraints, sentence_ids, should_continue)
@@ -113,8 +117,8 @@ def _step(
 
 def greedy_or_sample(
     search: Search,
-    model: StepModel,
-    memory: Any,
+    model: StepModel[MemoryType],
+    memory: MemoryType,
     constraints: Constraints,
     sentence_ids: list[int],
     should_continue: Callable[[], bool],
@@ -123,9 +127,9 @@ def greedy_or_sample(
     sentences = len(sentence_ids)
     state = model.start(memory, sentences)
     open_sentences = list(range(sentences))  # the sentence of each row
-    token = torch.full((sentences,), START)
+    token = torch.full((sentences,), START, device=constraints.device)
     outputs: list[list[int]] = [[] for _ in sentence_ids]
-    log_prob = torch.zeros(sentences)
+    log_prob = torch.zeros(sentences, device=constraints.device)
     for step in range(int(constraints.longest.max())):
         log_probs, state = _step(model, token, state, should_continue)
         log_probs = constraints.apply(log_probs[:, None], step)[:, 0]
@@ -140,7 +144,7 @@ def greedy_or_sample(
         if not open_rows:
             return
         if len(open_rows) < len(open_sentences):
-            rows = torch.tensor(open_rows)
+            rows = torch.tensor(open_rows, device=constraints.device)
             open_sentences = [open_sentences[row] for row in open_rows]
             state, constraints = select(state, rows, rows), constraints.select(rows)
             token, log_prob = token[rows], log_prob[rows]
@@ -183,12 +187,16 @@ def next_token(search: Search, log_probs: Float[Tensor, "B V"], sentence_ids: li
     """A sampled token, or the most likely one."""
     if isinstance(search, Sample):
         return sample(search, log_probs, sentence_ids, step)
+    if not log_probs.is_cpu:
+        return log_probs.argmax(-1)
     return torch.from_numpy(log_probs.float().numpy().argmax(-1))  # ten times as fast as torch's argmax
 
 
 def sample(search: Sample, log_probs: Float[Tensor, "B V"], sentence_ids: list[int], step: int) -> Int[Tensor, "B"]:
-    """Draw a token per row by inverting the cumulative distribution at a uniform random number."""
-    log_probs, tokens = log_probs.double().sort(-1, descending=True)
+    """Draw a token per row by inverting the cumulative distribution at a uniform random number. This is computed on the
+    CPU, because not every GPU computes in double precision."""
+    device = log_probs.device
+    log_probs, tokens = log_probs.cpu().double().sort(-1, descending=True)
     probs = ((log_probs - log_probs[:, :1]) / search.temperature).softmax(-1)
     if search.top_k:
         probs[:, search.top_k :] = 0
@@ -196,7 +204,7 @@ def sample(search: Sample, log_probs: Float[Tensor, "B V"], sentence_ids: list[i
     probs[before >= search.top_p * probs.sum(-1, keepdim=True)] = 0
     uniform = torch.tensor([_uniform(search.seed, number, step) for number in sentence_ids], dtype=torch.double)
     reached = probs.cumsum(-1) > uniform[:, None] * probs.sum(-1, keepdim=True)
-    return tokens.gather(1, reached.int().argmax(-1, keepdim=True))[:, 0]
+    return tokens.gather(1, reached.int().argmax(-1, keepdim=True))[:, 0].to(device)
 
 
 def _uniform(seed: int, sentence_id: int, step: int) -> float:
@@ -207,7 +215,11 @@ def _uniform(seed: int, sentence_id: int, step: int) -> float:
 
 
 def beam(
-    search: Beam, model: StepModel, memory: Any, constraints: Constraints, should_continue: Callable[[], bool]
+    search: Beam,
+    model: StepModel[MemoryType],
+    memory: MemoryType,
+    constraints: Constraints,
+    should_continue: Callable[[], bool],
 ) -> SearchResults:
     """The most likely hypotheses of each sentence, extended together; finished sentences leave the batch."""
     sentences = len(constraints.longest)
@@ -240,15 +252,20 @@ def _is_finished(search: Beam, finished: list[ScoredTokens], open_log_prob: floa
     return worst_of_best >= output_score(search, open_log_prob, longest)
 
 
-class _Beams:
+class _Beams(Generic[MemoryType]):
     """The open hypotheses of all unfinished sentences: `size` consecutive rows per sentence."""
 
-    def __init__(self, model: StepModel, memory: Any, constraints: Constraints, sentences: int, size: int):
+    def __init__(
+        self, model: StepModel[MemoryType], memory: MemoryType, constraints: Constraints, sentences: int, size: int
+    ):
         self._model, self._constraints, self._size = model, constraints, size
         self._sentences = list(range(sentences))
-        self._state = select(model.start(memory, sentences), torch.arange(sentences).repeat_interleave(size))
-        self._tokens = torch.full((sentences, size, 1), START)
-        self._log_prob = torch.full((sentences, size), -math.inf)
+        self._device = constraints.device
+        self._places = torch.arange(size, device=self._device)  # of the hypotheses of a sentence
+        rows = torch.arange(sentences, device=self._device).repeat_interleave(size)
+        self._state = select(model.start(memory, sentences), rows)
+        self._tokens = torch.full((sentences, size, 1), START, device=self._device)
+        self._log_prob = torch.full((sentences, size), -math.inf, device=self._device)
         self._log_prob[:, 0] = 0.0  # all hypotheses of a sentence start equal, so only the first may be extended
 
     def longest(self, sentence: int) -> int:
@@ -264,19 +281,23 @@ class _Beams:
         vocabulary = log_probs.shape[-1]
         log_prob, index = top(self._log_prob[:, :, None].add(log_probs).flatten(1), self._size)
         parent, token = index // vocabulary, index % vocabulary
-        free = self._size - torch.tensor([finished[sentence] for sentence in self._sentences])
-        log_prob = log_prob.masked_fill(torch.arange(self._size) >= free[:, None], -math.inf)
+        free = self._size - torch.tensor([finished[sentence] for sentence in self._sentences], device=self._device)
+        log_prob = log_prob.masked_fill(self._places >= free[:, None], -math.inf)
         before = self._tokens.gather(1, parent[:, :, None].expand(-1, -1, step + 1))
         self._tokens = torch.cat([before, token[:, :, None]], 2)
         ended = (token == END) & (log_prob > -math.inf)
-        results = [
-            (self._sentences[i], tuple(self._tokens[i, j, 1:].tolist()), float(log_prob[i, j]))
-            for i, j in ended.nonzero().tolist()
-        ]
+        results = self._results(ended.nonzero().tolist(), log_prob)
         self._log_prob = log_prob.masked_fill(ended, -math.inf)
-        rows = (torch.arange(len(self._sentences))[:, None] * self._size + parent).flatten()
-        self._state = select(state, rows)
+        first_rows = torch.arange(0, len(parent) * self._size, self._size, device=self._device)
+        self._state = select(state, (first_rows[:, None] + parent).flatten())
         return results
+
+    def _results(self, ended: list[list[int]], log_prob: Tensor) -> list[tuple[int, tuple[int, ...], float]]:
+        """The hypotheses at these pairs of indices: sentence, tokens, log-probability."""
+        if not ended:
+            return []
+        tokens, log_prob = self._tokens[:, :, 1:].cpu(), log_prob.cpu()
+        return [(self._sentences[i], tuple(tokens[i, j].tolist()), float(log_prob[i, j])) for i, j in ended]
 
     def best_open_log_probs(self) -> list[tuple[int, float]]:
         """Each sentence with the log-probability of its most likely open hypothesis (−∞ if none is open)."""
@@ -286,9 +307,9 @@ class _Beams:
         """Take complete sentences out of the batch; True if none is left."""
         if complete:
             kept = [i for i, sentence in enumerate(self._sentences) if sentence not in complete]
-            stay = torch.tensor(kept, dtype=torch.long)
+            stay = torch.tensor(kept, dtype=torch.long, device=self._device)
             self._sentences = [self._sentences[i] for i in kept]
-            rows = (stay[:, None] * self._size + torch.arange(self._size)).flatten()
+            rows = (stay[:, None] * self._size + self._places).flatten()
             self._state, self._constraints = select(self._state, rows, stay), self._constraints.select(stay)
             self._tokens, self._log_prob = self._tokens[stay], self._log_prob[stay]
         return not self._sentences

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import Generic, Protocol
 
 import numpy as np
 import torch
@@ -16,24 +16,29 @@ from saccade.data.batches import Corpus, Padded, by_length
 from saccade.data.tokenizers import END, Tokenizer
 from saccade.decode.constraints import Constraints
 from saccade.decode.engine import EMPTY_OUTPUT, DecodeConfig, Output, check_prefixes
-from saccade.decode.loops import ScoredTokens, StepModel, run_search
+from saccade.decode.loops import MemoryType, ScoredTokens, StepModel, run_search
 from saccade.decode.search import Search
 from saccade.decode.workers import limit_threads, parallel_map
 
 
-class DecodableModel(StepModel, Protocol):
+class DecodableModel(StepModel[MemoryType], Protocol[MemoryType]):
     """A whole model: an encoder, and a decoder that a search can step. The output for a source of so many tokens has
     at most `longest_output` tokens (None: no limit); both include their end symbol."""
 
+    device: torch.device  # of the sources that `encode` takes, and of all that `step` takes and returns
+
     def longest_output(self, source_tokens: int) -> int | None: ...
-    def encode(self, source: Padded) -> Any: ...
+    def encode(self, source: Padded) -> MemoryType: ...
 
 
-class SearchEngine:
+class SearchEngine(Generic[MemoryType]):
     """Runs searches on a model, several batches in parallel. `session` opens the model for the time of one call."""
 
     def __init__(
-        self, session: Callable[[], AbstractContextManager[DecodableModel]], source: Tokenizer, target: Tokenizer
+        self,
+        session: Callable[[], AbstractContextManager[DecodableModel[MemoryType]]],
+        source: Tokenizer,
+        target: Tokenizer,
     ):
         self.session, self.source, self.target = session, source, target
 
@@ -63,12 +68,14 @@ class SearchEngine:
                 should_continue=should_continue,
             )
             longest_first = batches[::-1]  # so that no worker is still busy with a long batch when the others are done
-            yield from chain.from_iterable(parallel_map(work, longest_first))
+            # threads would only wait for each other at a GPU
+            results = parallel_map(work, longest_first) if model.device.type == "cpu" else map(work, longest_first)
+            yield from chain.from_iterable(results)
 
     @torch.inference_mode()
     def _generate_batch(
         self,
-        model: DecodableModel,
+        model: DecodableModel[MemoryType],
         corpus: Corpus,
         rows: list[int],
         search: Search,
@@ -76,9 +83,9 @@ class SearchEngine:
         first: int,
         should_continue: Callable[[], bool],
     ) -> list[tuple[int, list[Output]]]:
-        source = Padded.of([np.append(corpus.source(row), END) for row in rows])
+        source = Padded.of([np.append(corpus.source(row), END) for row in rows]).to(model.device)
         longest = [_length_limit(model, len(corpus.source(row)), decode) for row in rows]
-        constraints = Constraints.of(longest, [corpus.target(row).tolist() for row in rows])
+        constraints = Constraints.of(longest, [corpus.target(row).tolist() for row in rows]).to(model.device)
         sentence_ids = [first + row for row in rows]
         with limit_threads(len(rows) * search.width):  # a step of one hypothesis is slower on two threads than on one
             memory = model.encode(source)

@@ -14,6 +14,7 @@ from saccade.decode.fused import FusedDecoder, FusedEncoder, can_fuse_decoder, c
 from saccade.decode.loops import SingleHypothesis, SingleRow, StepModel
 from saccade.decode.search_engine import DecodableModel, SearchEngine
 from saccade.decode.single import SingleDecoder, can_decode_single
+from saccade.devices import device_of
 from saccade.models.assemble import Model
 from saccade.notes import RecordingModule
 from saccade.places import DecoderState, Memory
@@ -58,6 +59,7 @@ class FusedModel:
     @torch.inference_mode()
     def __init__(self, model: Model):
         assert model.decoder is not None
+        self.device = device_of(model)
         self._longest, self._has_encoder = model.decoder.longest, model.encoder is not None
         self._parts = [part for part in model.modules() if isinstance(part, RecordingModule)]
         modules = [*model.modules()]

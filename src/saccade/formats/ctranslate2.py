@@ -15,6 +15,7 @@ from saccade.errors import remedy
 from saccade.formats.ctranslate2_engine import CTranslate2Engine, EngineBuilder
 from saccade.formats.exported import EXPORT_AGAIN, ExportableRun, read_exported, write_exported
 from saccade.formats.transformer_spec import (
+    SupportedKinds,
     TransformerSide,
     embedding_table,
     output_weights,
@@ -25,22 +26,26 @@ from saccade.formats.transformer_spec import (
 from saccade.models.blocks import Standard
 from saccade.models.stacked import Stacked
 from saccade.models.submodules import submodule
-from saccade.parts.feed_forwards import PlainFeedForward
+from saccade.parts.feed_forwards import GatedFeedForward, PlainFeedForward
 from saccade.parts.mixers import MultiHead
-from saccade.parts.norms import LayerNorm
+from saccade.parts.norms import LayerNorm, RMSNorm
 from saccade.parts.positions import Learned, sinusoid
 from saccade.recipe import Recipe
 from saccade.runs.files import FileWriter
 
 CTRANSLATE2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
+SUPPORTED = SupportedKinds(
+    positions=("sinusoidal", "learned"),
+    scores=("dot", "scaled_dot"),
+    feed_forwards=("plain", "gated"),
+    norms=("layer", "rms"),
+)
 CTRANSLATE2_POSITIONS = 2048  # rows of the sinusoid table; sentences whose source or output may be longer go to torch
 
 
 def why_not(recipe: Recipe) -> str | None:
     """The config key that prevents an export, with the reason; None if the model can be exported."""
-    reason = why_not_transformer(
-        recipe, "CTranslate2", positions=("sinusoidal", "learned"), scores=("dot", "scaled_dot")
-    )
+    reason = why_not_transformer(recipe, "CTranslate2", SUPPORTED)
     if reason:
         return reason
     if side_of(recipe, "encoder").eps != side_of(recipe, "decoder").eps:
@@ -107,7 +112,12 @@ def _style(side: TransformerSide) -> dict[str, Any]:
     from ctranslate2.specs import common_spec
 
     activation = getattr(common_spec.Activation, CTRANSLATE2_ACTIVATIONS[side.activation])
-    return {"pre_norm": side.connection == "pre", "activation": activation}
+    return {
+        "pre_norm": side.connection == "pre",
+        "activation": activation,
+        "ffn_glu": side.is_gated,
+        "rms_norm": side.norm == "rms",
+    }
 
 
 def _fill_side(spec: Any, embeddings: Any, module: Stacked, side: TransformerSide) -> None:
@@ -115,16 +125,25 @@ def _fill_side(spec: Any, embeddings: Any, module: Stacked, side: TransformerSid
     spec.scale_embeddings = side.scaled
     spec.position_encodings.encodings = _position_encodings(module)
     if side.connection == "pre":
-        _fill_norm(spec.layer_norm, submodule(module, "final_norm", LayerNorm))
+        _fill_norm(spec.layer_norm, module.get_submodule("final_norm"))
     for layer, block in zip(spec.layer, module.layers, strict=True):
         assert isinstance(block, Standard)
         _fill_attention(layer.self_attention, block, "self", side.score)
         if block.mixers == ("self", "cross"):
             _fill_attention(layer.attention, block, "cross", side.score)
-        feed_forward = submodule(block, "feed_forward", PlainFeedForward)
-        _fill_linear(layer.ffn.linear_0, feed_forward.up)
-        _fill_linear(layer.ffn.linear_1, feed_forward.down)
-        _fill_norm(layer.ffn.layer_norm, submodule(block, "residual_feed_forward.norm", LayerNorm))
+        _fill_feed_forward(layer.ffn, block.get_submodule("feed_forward"))
+        _fill_norm(layer.ffn.layer_norm, block.get_submodule("residual_feed_forward.norm"))
+
+
+def _fill_feed_forward(spec: Any, feed_forward: nn.Module) -> None:
+    """In CTranslate2 the activation follows `linear_0`, and `linear_0_noact` is multiplied with its result."""
+    if isinstance(feed_forward, GatedFeedForward):
+        _fill_linear(spec.linear_0, feed_forward.gate)
+        _fill_linear(spec.linear_0_noact, feed_forward.up)
+    else:
+        assert isinstance(feed_forward, PlainFeedForward)
+        _fill_linear(spec.linear_0, feed_forward.up)
+    _fill_linear(spec.linear_1, feed_forward.down)
 
 
 def _fill_attention(spec: Any, block: Standard, name: str, score: str) -> None:
@@ -137,18 +156,22 @@ def _fill_attention(spec: Any, block: Standard, name: str, score: str) -> None:
         _fill_linear(spec.linear[0], mixer.query)
         _fill_linear(spec.linear[1], mixer.key, mixer.value)
     _fill_linear(spec.linear[-1], mixer.out)
-    _fill_norm(spec.layer_norm, submodule(block, f"residual_{name}.norm", LayerNorm))
+    _fill_norm(spec.layer_norm, block.get_submodule(f"residual_{name}.norm"))
     if score == "dot":
         spec.queries_scale = 1.0
 
 
 def _fill_linear(spec: Any, *linears: nn.Linear) -> None:
     spec.weight = np.concatenate([_array(linear.weight) for linear in linears])
-    spec.bias = np.concatenate([_array(linear.bias) for linear in linears])
+    if linears[0].bias is not None:
+        spec.bias = np.concatenate([_array(linear.bias) for linear in linears])
 
 
-def _fill_norm(spec: Any, norm: LayerNorm) -> None:
-    spec.gamma, spec.beta = _array(norm.weight), _array(norm.bias)
+def _fill_norm(spec: Any, norm: nn.Module) -> None:
+    assert isinstance(norm, LayerNorm | RMSNorm)
+    spec.gamma = _array(norm.weight)
+    if isinstance(norm, LayerNorm):
+        spec.beta = _array(norm.bias)
 
 
 def _position_encodings(side: Stacked) -> np.ndarray:

@@ -56,7 +56,9 @@ def export(
     kind: str, run: ExportableRun, folder: Path, quantization: str, report: Callable[[str], None] = lambda text: None
 ) -> None:
     """Export the run's model. Only CTranslate2 uses `quantization`; `report` receives progress messages."""
+    from saccade.devices import on_cpu  # here, because it imports torch, which an engine without torch does not need
+
     module = writer_of(kind, run)
-    with export_lock(folder.parent):
+    with export_lock(folder.parent), on_cpu(run.model):
         report(f"exporting to {folder}; later calls will use this export")
         module.write(run, folder, *((quantization,) if kind == "ctranslate2" else ()))

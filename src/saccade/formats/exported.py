@@ -39,7 +39,7 @@ class ExportableRun(Protocol):
     checkpoint: Path
     recipe: "Recipe"
     task: "cached_property[Task]"
-    codecs: "cached_property[Codecs[Any, Any]]"
+    codecs: "cached_property[Codecs[Tokenizer, Tokenizer]]"
     model: "cached_property[Model]"
 
 

@@ -23,6 +23,7 @@ from saccade.data.tokenizers import SPECIAL, START, UNKNOWN, PieceListTokenizer
 from saccade.errors import RunError, remedy
 from saccade.formats.marian import HF_WEIGHTS_FILE, layer_names
 from saccade.models.assemble import assemble
+from saccade.parts.positions import sinusoid
 from saccade.recipe import Recipe
 from saccade.runs.files import read_json
 from saccade.runs.folder import RunFolder
@@ -93,6 +94,7 @@ def import_marian(folder: Path, run: Path) -> None:
     codecs = _codecs(folder, source, target)
     recipe = _recipe(folder, config, codecs)
     model = assemble(recipe.model, codecs.source.input, codecs.target.size)
+    _check_all_weights_are_known(recipe, weights, folder / HF_WEIGHTS_FILE)
     _copy_weights(_converted(recipe, config, weights, source, target), model.state_dict(), folder / HF_WEIGHTS_FILE)
     temporary = RunFolder(run.with_name(f".{run.name}.tmp"))
     shutil.rmtree(temporary.path, ignore_errors=True)
@@ -252,6 +254,28 @@ def _side(config: MarianConfig, side: str, activation: str) -> dict[str, Any]:
 
 
 # ── weights ──
+
+TABLE_NAMES = ("model.shared.weight", "lm_head.weight", "final_logits_bias")
+SIDE_TABLES = ("embed_tokens.weight", "embed_positions.weight")
+
+
+def _check_all_weights_are_known(recipe: Recipe, weights: dict[str, Tensor], path: Path) -> None:
+    """Refuse weights of parts that a Marian model does not have, and position encodings that are not sinusoids. (An
+    unknown key of config.json that changes no weight is ignored, as transformers ignores it.)"""
+    known = {hf_name for _, hf_name in layer_names(recipe)} | {*TABLE_NAMES}
+    known |= {f"model.{side}.{name}" for side in ("encoder", "decoder") for name in SIDE_TABLES}
+    if unknown := sorted(weights.keys() - known):
+        raise RunError(
+            f"{path}: has the weight {unknown[0]}, which a model of transformers' Marian type does not have; only "
+            "models of this type can be imported"
+        )
+    for name, table in weights.items():
+        if name.endswith("embed_positions.weight"):
+            expected = sinusoid(torch.arange(len(table)), table.shape[-1])
+            if expected.shape != table.shape or not torch.allclose(table, expected, atol=1e-2):
+                raise RunError(
+                    f"{path}: {name} does not hold sinusoids; only models with sinusoidal positions can be imported"
+                )
 
 
 def _tables(config: MarianConfig, weights: dict[str, Tensor], folder: Path) -> dict[str, Tensor]:

@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 from torch.onnx import ONNXProgram
 
-from saccade.config import kind_of
+from saccade.config import choices_of, kind_of
 from saccade.data.batches import Padded
 from saccade.decode.loops import SingleHypothesis, SingleRow
 from saccade.decode.search_engine import SearchEngine
+from saccade.devices import CPU
 from saccade.errors import RunError, SaccadeError, remedy
 from saccade.formats.export import Unsupported
 from saccade.formats.exported import EXPORT_AGAIN, ExportableRun, ExportConfig, read_exported, write_exported
-from saccade.formats.onnx_graphs import NEXT_STATE_PREFIX, Unexportable, graphs
+from saccade.formats.known_options import why_unknown
+from saccade.formats.onnx_graphs import NEXT_STATE_PREFIX, REPLACED_KINDS, Unexportable, graphs
 from saccade.places import PerSentence
 from saccade.recipe import Recipe
 from saccade.runs.files import FileWriter, read_json
@@ -38,7 +40,8 @@ def why_not(recipe: Recipe) -> str | None:
         return f'task: "{kind_of(recipe.task)}" has no decoder; only models for "{kinds}" can be exported'
     if kind_of(recipe.model.encoder) == "none":
         return 'model.encoder: only models with an encoder can be exported; train with another kind than "none"'
-    return None
+    replaced = [(key, choice) for key, choice in choices_of(recipe.model, "model") if choice.factory in REPLACED_KINDS]
+    return next(filter(None, (why_unknown(key, choice, REPLACED_KINDS, "ONNX") for key, choice in replaced)), None)
 
 
 def write(run: ExportableRun, folder: Path) -> None:
@@ -105,6 +108,8 @@ class OnnxModel:
                 "again"
             )
         self._step_outputs = ["log_probs", *(NEXT_STATE_PREFIX + name for name in self._changing)]
+
+    device = CPU  # the only device for which sessions are opened
 
     def longest_output(self, source_tokens: int) -> int | None:
         return self._longest_output

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.onnx import OnnxExporterError, ONNXProgram
 
+from saccade.formats.known_options import KnownOptions
 from saccade.models.assemble import Model
 from saccade.models.contracts import Decoder, Encoder
-from saccade.parts.cells import RecurrentNet
+from saccade.parts.cells import RecurrentNet, gru, lstm, tanh
 from saccade.parts.heads import Head
 from saccade.parts.positions import GrowingTable, Learned, Position
 from saccade.places import DecoderState, PerSentence, Places, StatePath, map_state, select
@@ -156,6 +157,10 @@ class OnnxRecurrentNet(nn.Module):
             )
             y = y.transpose(1, 2).flatten(2)
         return y.transpose(0, 1), None
+
+
+# The kinds that are replaced, with the options that their replacements know of. All others are traced as they are.
+REPLACED_KINDS: KnownOptions = {Learned: {"longest"}, gru: set(), lstm: set(), tanh: set()}
 
 
 def _exportable(model: Model) -> Model:

@@ -2,15 +2,49 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
-from saccade.config import kind_of
-from saccade.models.assemble import Model
+from saccade.config import Choice
+from saccade.formats.known_options import KnownOptions, why_unknown
+from saccade.models.assemble import Model, ModelConfig
+from saccade.models.blocks import Standard
 from saccade.models.stacked import Stacked
+from saccade.models.stacks import PlainStack
+from saccade.parts.connections import PostNorm, PreNorm
 from saccade.parts.embeddings import TokenEmbedding
+from saccade.parts.feed_forwards import GatedFeedForward, PlainFeedForward
 from saccade.parts.heads import LinearHead, TiedHead
+from saccade.parts.mixers import MultiHead
+from saccade.parts.normalizers import Softmax
+from saccade.parts.norms import LayerNorm, RMSNorm
+from saccade.parts.positions import Learned, Sinusoidal
+from saccade.parts.scores import Dot, ScaledDot
 from saccade.recipe import Recipe
+
+# The parts that a TransformerSide describes.
+KNOWN_PARTS: KnownOptions = {
+    Stacked: {"depth", "embedding", "position", "stack", "block", "pool"},
+    TokenEmbedding: {"scaled"},
+    Sinusoidal: set(),
+    Learned: {"longest"},
+    PlainStack: set(),
+    Standard: {"self", "cross", "feed_forward", "connection", "norm"},
+    MultiHead: {"heads", "key_width", "value_width", "score", "normalizer"},
+    Dot: set(),
+    ScaledDot: set(),
+    Softmax: set(),
+    PlainFeedForward: {"inner", "activation"},
+    GatedFeedForward: {"inner", "activation"},
+    PreNorm: {"stochastic_depth"},  # only in training
+    PostNorm: {"stochastic_depth"},
+    LayerNorm: {"eps"},
+    RMSNorm: {"eps"},
+    TiedHead: {"bias"},
+    LinearHead: {"bias"},
+}
+KNOWN_MODEL_KEYS = {"dim", "encoder", "decoder", "head", "shared_embeddings", "dropout"}
 
 
 @dataclass(frozen=True)
@@ -21,11 +55,23 @@ class TransformerSide:
     heads: int
     inner: int
     activation: str
+    is_gated: bool
     connection: str
     score: str
     position: str
     scaled: bool
+    norm: str
     eps: float
+
+
+@dataclass(frozen=True)
+class SupportedKinds:
+    """The kinds that a library supports, where libraries differ."""
+
+    positions: tuple[str, ...]
+    scores: tuple[str, ...]
+    feed_forwards: tuple[str, ...] = ("plain",)
+    norms: tuple[str, ...] = ("layer",)
 
 
 def side_of(recipe: Recipe, name: str) -> TransformerSide:
@@ -37,24 +83,29 @@ def side_of(recipe: Recipe, name: str) -> TransformerSide:
         heads=block["self"].options["heads"],
         inner=block["feed_forward"].options["inner"],
         activation=block["feed_forward"].options["activation"],
+        is_gated=block["feed_forward"].kind == "gated",
         connection=block["connection"].kind,
         score=block["self"].options["score"].kind,
         position=options["position"].kind,
         scaled=options["embedding"].options["scaled"],
+        norm=block["norm"].kind,
         eps=block["norm"].options["eps"],
     )
 
 
-def why_not_transformer(
-    recipe: Recipe, library: str, positions: tuple[str, ...], scores: tuple[str, ...]
-) -> str | None:
-    """The first config key that `library` cannot represent, with the reason; None if there is none. `positions` and
-    `scores` are the kinds that it supports."""
+def why_not_transformer(recipe: Recipe, library: str, supported: SupportedKinds) -> str | None:
+    """The first config key that `library` cannot represent, with the reason; None if there is none."""
     if not recipe.built_task.text_to_text:
         return f'task: {library} needs a model with a decoder; train with task = "translation"'
-    for key, kind, supported in _kinds(recipe, positions, scores):
-        if kind not in supported:
-            return f'{key}: {library} does not support "{kind}"; train with {key} = {" or ".join(map(repr, supported))}'
+    unknown_keys = sorted(ModelConfig.model_fields.keys() - KNOWN_MODEL_KEYS)
+    if unknown_keys:
+        return f"model.{unknown_keys[0]}: the export to {library} does not know this key"
+    for key, choice, kinds in _choices(recipe, supported):
+        if choice.kind not in kinds:
+            alternatives = " or ".join(map(repr, kinds))
+            return f'{key}: {library} does not support "{choice.kind}"; train with {key} = {alternatives}'
+        if reason := why_unknown(key, choice, KNOWN_PARTS, library):
+            return reason
     for side in ("encoder", "decoder"):
         reason = _unsupported_attention(recipe, side, library)
         if reason:
@@ -62,27 +113,26 @@ def why_not_transformer(
     return None
 
 
-def _kinds(
-    recipe: Recipe, positions: tuple[str, ...], scores: tuple[str, ...]
-) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Key, its kind, and the supported kinds; outer parts first, because a recurrent encoder or decoder has no
+def _choices(recipe: Recipe, supported: SupportedKinds) -> Iterator[tuple[str, Choice, tuple[str, ...]]]:
+    """Key, choice and supported kinds of every part; outer parts first, because a recurrent encoder or decoder has no
     blocks."""
     for side in ("encoder", "decoder"):
         key, choice = f"model.{side}", getattr(recipe.model, side)
-        yield key, choice.kind, ("stacked",)
-        yield f"{key}.embedding", choice.options["embedding"].kind, ("tokens",)
-        yield f"{key}.position", choice.options["position"].kind, positions
-        yield f"{key}.stack", choice.options["stack"].kind, ("plain",)
-        yield f"{key}.block", choice.options["block"].kind, ("standard",)
+        yield key, choice, ("stacked",)
+        yield f"{key}.embedding", choice.options["embedding"], ("tokens",)
+        yield f"{key}.position", choice.options["position"], supported.positions
+        yield f"{key}.stack", choice.options["stack"], ("plain",)
+        yield f"{key}.block", choice.options["block"], ("standard",)
         block = choice.options["block"].options
-        yield f"{key}.block.feed_forward", block["feed_forward"].kind, ("plain",)
-        yield f"{key}.block.connection", block["connection"].kind, ("pre", "post")
-        yield f"{key}.block.norm", block["norm"].kind, ("layer",)
+        yield f"{key}.block.feed_forward", block["feed_forward"], supported.feed_forwards
+        yield f"{key}.block.connection", block["connection"], ("pre", "post")
+        yield f"{key}.block.norm", block["norm"], supported.norms
         for mixer in attention_names(side):
-            yield f"{key}.block.{mixer}", block[mixer].kind, ("multi_head",)
-            yield f"{key}.block.{mixer}.score", block[mixer].options["score"].kind, scores
-            yield f"{key}.block.{mixer}.normalizer", block[mixer].options["normalizer"].kind, ("softmax",)
-    yield "model.head", kind_of(recipe.model.head), ("tied", "linear")
+            yield f"{key}.block.{mixer}", block[mixer], ("multi_head",)
+            yield f"{key}.block.{mixer}.score", block[mixer].options["score"], supported.scores
+            yield f"{key}.block.{mixer}.normalizer", block[mixer].options["normalizer"], ("softmax",)
+    head: Any = recipe.model.head
+    yield "model.head", head, ("tied", "linear")
 
 
 def attention_names(side: str) -> tuple[str, ...]:

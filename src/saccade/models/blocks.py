@@ -90,7 +90,7 @@ class Standard(nn.Module):
                 return y
 
             x = self._residual(name)(x, mix)
-        return self._residual("feed_forward")(x, lambda x: self.feed_forward(x, places.keep)), new_state
+        return self._residual("feed_forward")(x, lambda x: self.feed_forward(x, places)), new_state
 
     def _mixer(self, name: str) -> Mixer:
         return getattr(self, name)

@@ -1,12 +1,12 @@
 """Parts: small modules that fill the slots of a model. Each file holds one slot: its contract (a Protocol), its parts
-and their table. The exceptions are `activations`, `dropout`, `inits` and `fast_linear`, which parts use. Every part
-also works by itself."""
+and their table. The exceptions are `activations`, `dropout`, `randomness`, `inits` and `fast_linear`, which parts use.
+Every part also works by itself."""
 
 from saccade.parts.activations import ACTIVATIONS
 from saccade.parts.cells import CELLS, RecurrentNet, gru, lstm, tanh
 from saccade.parts.connections import CONNECTIONS, PostNorm, PreNorm
 from saccade.parts.contexts import CONTEXTS, AtStart, EveryStep
-from saccade.parts.dropout import Dropout
+from saccade.parts.dropout import Dropout, StochasticDepth
 from saccade.parts.embeddings import EMBEDDINGS, SeriesEmbedding, TokenEmbedding
 from saccade.parts.feed_forwards import FEED_FORWARDS, PlainFeedForward
 from saccade.parts.heads import HEADS, LinearHead, TiedHead
@@ -15,6 +15,7 @@ from saccade.parts.normalizers import NORMALIZERS, Hard, Softmax, Sparsemax
 from saccade.parts.norms import NORMS, LayerNorm
 from saccade.parts.pools import POOLS, First, Last, Max, Mean
 from saccade.parts.positions import NO_POSITION, POSITIONS, Learned, NoPosition, Position, Rotary, Sinusoidal, T5Bias
+from saccade.parts.randomness import RandomModule
 from saccade.parts.readouts import READOUTS, Attentional, Deep, PlainReadout
 from saccade.parts.scores import SCORES, Additive, Dot, Multiplicative, ReducedRank, ScaledDot
 
@@ -58,6 +59,7 @@ __all__ = [
     "PlainFeedForward",
     "PostNorm",
     "PreNorm",
+    "RandomModule",
     "RecurrentNet",
     "ReducedRank",
     "Rotary",
@@ -65,6 +67,7 @@ __all__ = [
     "SeriesEmbedding",
     "Sinusoidal",
     "Softmax",
+    "StochasticDepth",
     "Sparsemax",
     "T5Bias",
     "TiedHead",

@@ -13,14 +13,15 @@ if the cell is bidirectional.
 """
 
 from collections.abc import Callable
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from saccade.config import Slot
+from saccade.devices import full_precision, is_mixed
 from saccade.errors import BuildError
 from saccade.parts.dropout import Dropout
 from saccade.places import Places
@@ -51,7 +52,8 @@ CellStep = Callable[[Tensor, tuple[Tensor, ...], Tensor, Tensor], tuple[Tensor, 
 
 
 class RecurrentNet(nn.Module):
-    """A recurrent net of torch, with `cell_step` to compute one step of one of its layers."""
+    """A recurrent net of torch, with `cell_step` to compute one step of one of its layers. In mixed precision its state
+    and its products stay float32: rounding errors would add up over the steps."""
 
     def __init__(self, net: nn.RNNBase, cell_step: CellStep, state_vectors: int):
         super().__init__()
@@ -64,15 +66,50 @@ class RecurrentNet(nn.Module):
     def whole(
         self, x: Float[Tensor, "B T I"], places: Places, state: CellState | None = None
     ) -> tuple[States, CellState]:
+        if is_mixed(x):
+            with full_precision(x):
+                return self.whole(x.float(), places, None if state is None else _float32(state))
         stacked = None if state is None else self._stacked(state)
+        # torch's net can only draw from the global generator
+        net = self._layer_by_layer if self.dropout.drops and self.dropout.generator else self.net
         if not places.padded:
-            y, last = self.net(x, stacked)
+            y, last = net(x, stacked)
             return y, self._unstacked(last)
         lengths = places.keep.sum(1).clamp(min=1).cpu()  # torch cannot pack a row of length 0
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        y, last = self.net(packed, stacked)
+        y, last = net(packed, stacked)
         y, _ = pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
         return y, self._unstacked(last)
+
+    def _layer_by_layer(self, x: Any, state: Tensor | tuple[Tensor, ...] | None) -> tuple[Any, Any]:
+        """`self.net(x, state)` with the dropout between the layers drawn from the generator of this replica."""
+        ends = []
+        for layer in range(self.net.num_layers):
+            if layer:
+                x = x._replace(data=self.dropout(x.data)) if isinstance(x, PackedSequence) else self.dropout(x)
+            x, end = self._layer_net(layer)(x, self._layer_state(state, layer))
+            ends.append((end,) if isinstance(end, Tensor) else end)
+        last = tuple(torch.cat(vectors) for vectors in zip(*ends, strict=True))
+        return x, last[0] if self.state_vectors == 1 else last
+
+    def _layer_net(self, layer: int) -> nn.RNNBase:
+        """A net of one layer with the weights of this layer."""
+        size = self.net.input_size if layer == 0 else getattr(self.net, f"weight_ih_l{layer}").shape[1]
+        make = cast(Callable[..., nn.RNNBase], type(self.net))
+        options = {"batch_first": True, "bidirectional": self.net.bidirectional, "device": "meta"}
+        net = make(size, self.net.hidden_size, **options)
+        for name, _ in [*net.named_parameters()]:
+            setattr(net, name, getattr(self.net, name.replace("_l0", f"_l{layer}")))
+        return net
+
+    def _layer_state(self, state: Tensor | tuple[Tensor, ...] | None, layer: int) -> Any:
+        """The part of torch's state that belongs to a layer."""
+        if state is None:
+            return None
+        directions = 2 if self.net.bidirectional else 1
+        vectors = (state,) if isinstance(state, Tensor) else state
+        own = tuple(vector[directions * layer : directions * (layer + 1)] for vector in vectors)
+        return own[0] if self.state_vectors == 1 else own
 
     def initial_state(self, start: Float[Tensor, "B n"]) -> CellState:
         vectors = start.split(self.net.hidden_size, -1)
@@ -83,6 +120,9 @@ class RecurrentNet(nn.Module):
         return F.linear(x, weight[:, first : first + x.shape[-1]], None if first else bias)
 
     def step(self, gates: Float[Tensor, "B G"], state: CellState) -> tuple[Vectors, CellState]:
+        if is_mixed(gates):
+            with full_precision(gates):
+                return self.step(gates.float(), _float32(state))
         new_state: list[tuple[Tensor, ...]] = []
         for layer, layer_state in enumerate(state):
             weight_ih, weight_hh, bias_ih, bias_hh = self._weights(layer)
@@ -104,6 +144,10 @@ class RecurrentNet(nn.Module):
     def _unstacked(self, last: Tensor | tuple[Tensor, ...]) -> CellState:
         vectors = (last,) if isinstance(last, Tensor) else last
         return tuple(zip(*(vector.unbind(0) for vector in vectors), strict=True))
+
+
+def _float32(state: CellState) -> CellState:
+    return tuple(tuple(vector.float() for vector in layer) for layer in state)
 
 
 def _init_weights(net: nn.RNNBase) -> None:

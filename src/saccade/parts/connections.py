@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Protocol
 import torch
 from torch import Tensor, nn
 
-from saccade.config import Slot, build
-from saccade.parts.dropout import Dropout
+from saccade.config import Rate, Slot, build
+from saccade.parts.dropout import Dropout, StochasticDepth
 from saccade.parts.fused_forms import fused_form
 from saccade.parts.norms import FusedNorm, LayerNorm, Norm
 from saccade.shapes import States
@@ -17,6 +17,7 @@ class Connection(Protocol):
     """The contract of a connection.
 
     `needs_final_norm`: the output of a stack of these connections is not normalized, so the stack ends with a norm.
+    The option `stochastic_depth` is the rate at which rows of a batch skip the sublayer in training.
     """
 
     @property
@@ -40,15 +41,22 @@ class PostNorm(nn.Module):
     """y = norm(x + dropout(f(x))), as in the original Transformer (Vaswani et al. 2017)."""
 
     needs_final_norm = False
-    fused_options: ClassVar[set[str]] = set()
+    fused_options: ClassVar[set[str]] = {"stochastic_depth"}  # only in training
 
-    def __init__(self, dim: int, norm: Callable[..., Norm] = LayerNorm, dropout: float = 0.0):
+    def __init__(
+        self,
+        dim: int,
+        norm: Callable[..., Norm] = LayerNorm,
+        dropout: float = 0.0,
+        *,
+        stochastic_depth: Rate = 0.0,
+    ):
         super().__init__()
         self.norm: Norm = build(norm, "norm", dim=dim)
-        self.dropout = Dropout(dropout)
+        self.dropout, self.stochastic_depth = Dropout(dropout), StochasticDepth(stochastic_depth)
 
     def forward(self, x: States, sublayer: Callable[[Tensor], Tensor]) -> States:
-        return self.norm(self.dropout.added(x, sublayer(x)))
+        return self.norm(self.dropout.added(x, self.stochastic_depth(sublayer(x))))
 
     def fused(self) -> FusedResidual:
         return FusedResidual(self.get_submodule("norm"), is_pre_norm=False)
@@ -59,15 +67,22 @@ class PreNorm(nn.Module):
     long warm-up (Xiong et al. 2020, arXiv:2002.04745). The stack needs a final norm."""
 
     needs_final_norm = True
-    fused_options: ClassVar[set[str]] = set()
+    fused_options: ClassVar[set[str]] = {"stochastic_depth"}  # only in training
 
-    def __init__(self, dim: int, norm: Callable[..., Norm] = LayerNorm, dropout: float = 0.0):
+    def __init__(
+        self,
+        dim: int,
+        norm: Callable[..., Norm] = LayerNorm,
+        dropout: float = 0.0,
+        *,
+        stochastic_depth: Rate = 0.0,
+    ):
         super().__init__()
         self.norm: Norm = build(norm, "norm", dim=dim)
-        self.dropout = Dropout(dropout)
+        self.dropout, self.stochastic_depth = Dropout(dropout), StochasticDepth(stochastic_depth)
 
     def forward(self, x: States, sublayer: Callable[[Tensor], Tensor]) -> States:
-        return self.dropout.added(x, sublayer(self.norm(x)))
+        return self.dropout.added(x, self.stochastic_depth(sublayer(self.norm(x))))
 
     def fused(self) -> FusedResidual:
         return FusedResidual(self.get_submodule("norm"), is_pre_norm=True)

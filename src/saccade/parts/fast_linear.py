@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from saccade.devices import is_mixed
+
 # smaller products gain nothing from oneDNN
 MIN_ONEDNN_ROWS, MIN_ONEDNN_MULTIPLICATIONS = 16, 1 << 21
 
@@ -48,7 +50,7 @@ def linear_no_grad(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Ten
 
 def pad_rows(rows: Tensor) -> Tensor:
     """Append rows of zeros up to `padded_count`, if this CPU uses oneDNN."""
-    missing = padded_count(len(rows)) - len(rows) if prefers_onednn() else 0
+    missing = padded_count(len(rows)) - len(rows) if prefers_onednn() and rows.is_cpu else 0
     return F.pad(rows, (0, 0, 0, missing)) if missing else rows
 
 
@@ -75,6 +77,7 @@ def _uses_onednn(x: Tensor, weight: Tensor) -> bool:
         prefers_onednn()
         and x.dtype is weight.dtype is torch.float32
         and x.is_cpu
+        and not is_mixed(x)
         and x.numel() >= MIN_ONEDNN_ROWS * x.shape[-1]
         and x.numel() * len(weight) >= MIN_ONEDNN_MULTIPLICATIONS
         and not torch.compiler.is_compiling()

@@ -1,4 +1,4 @@
-"""Feed-forwards: the same map at every position. (x, keep) → x, where `keep` is the padding mask."""
+"""Feed-forwards: the same map at every position. (x, places) → x."""
 
 from collections.abc import Callable
 from typing import Annotated, ClassVar, Protocol
@@ -11,13 +11,15 @@ from saccade.parts import fast_linear
 from saccade.parts.activations import ACTIVATIONS, Activation
 from saccade.parts.dropout import Dropout
 from saccade.parts.inits import linear_layer
-from saccade.shapes import Keep, States
+from saccade.places import Places
+from saccade.shapes import States
 
 
 class FeedForward(Protocol):
-    """The contract of a feed-forward. Positions do not mix; `keep` lets a part ignore padding."""
+    """The contract of a feed-forward. Positions do not mix. With the places, a router of experts ignores padding, and
+    notes an auxiliary `loss` with the positions that it belongs to."""
 
-    def __call__(self, x: States, keep: Keep) -> States: ...
+    def __call__(self, x: States, places: Places) -> States: ...
 
 
 class FusedFeedForward:
@@ -48,7 +50,7 @@ class PlainFeedForward(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: States, keep: Keep) -> States:
+    def forward(self, x: States, places: Places) -> States:
         return self.down(self.dropout(self.activation(self.up(x))))
 
     def fused(self) -> FusedFeedForward:
@@ -68,7 +70,7 @@ class GatedFeedForward(nn.Module):
         self.activation = ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: States, keep: Keep) -> States:
+    def forward(self, x: States, places: Places) -> States:
         return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
 
     def fused(self) -> FusedFeedForward:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from saccade.config import Slot
+from saccade.devices import full_precision, is_mixed
 from saccade.errors import BuildError
 from saccade.parts import fast_linear
 from saccade.parts.fast_linear import linear_no_grad, pad_rows
@@ -16,6 +17,7 @@ from saccade.parts.token_costs import CROSS_ENTROPY, TokenCost
 from saccade.shapes import Float, Int
 
 LOGIT_CHUNK_ROWS = 256  # rows of logits computed at a time: 8 MB if V = 8,000, which stays in the CPU's cache
+GPU_LOGIT_CHUNK_ROWS = 2048  # enough work for each call to a GPU
 MIN_PROBABILITY = 1e-30  # below this, log p is computed from the logits and not from p
 
 Factors = tuple[Tensor, Tensor, Tensor | None]  # (hidden, weight, bias): logits = hidden @ weight.T + bias
@@ -47,7 +49,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     The forward pass computes the gradients of hidden, weight and bias chunk by chunk, while a chunk of logits is in the
     cache. Each pass over the logits costs as much as a third of a matrix product, so there is only one, the softmax.
     Label smoothing needs the mean of the logits and adds the same gradient to every token; both are linear and are
-    computed from the mean of the weights.
+    computed from the mean of the weights. In mixed precision the products are in bfloat16 and all else in float32.
     """
 
     @staticmethod
@@ -66,20 +68,17 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         d_weight_t = hidden.new_zeros(weight.shape[::-1]) if trains_weight else None  # of weight.T
         d_bias = torch.zeros_like(bias) if needs_gradient and bias is not None else None
         mean_weight, mean_bias = weight.mean(0), 0.0 if bias is None else bias.mean()
+        product_weight = weight.to(torch.get_autocast_dtype(weight.device.type)) if is_mixed(weight) else weight
+        rows = LOGIT_CHUNK_ROWS if hidden.is_cpu else GPU_LOGIT_CHUNK_ROWS
         chunks: list[_RowCosts] = []
-        for h, t, dh in zip(
-            hidden.split(LOGIT_CHUNK_ROWS),
-            target.split(LOGIT_CHUNK_ROWS),
-            d_hidden.split(LOGIT_CHUNK_ROWS),
-            strict=True,
-        ):
+        for h, t, dh in zip(hidden.split(rows), target.split(rows), d_hidden.split(rows), strict=True):
             h, n = pad_rows(h), len(t)
-            chunk, d_logits = _chunk_costs(h, weight, bias, t, r_drop)
+            chunk, d_logits = _chunk_costs(h, product_weight, bias, t, r_drop)
             chunks.append(chunk)
             if not needs_gradient:
                 continue
             d_logits.scatter_add_(1, t[:, None], d_logits.new_full((n, 1), smoothing - 1))
-            dh.copy_(linear_no_grad(d_logits, weight.t())[:n])
+            dh.copy_(linear_no_grad(d_logits, product_weight.t())[:n])
             if d_weight_t is not None:
                 d_weight_t += linear_no_grad(h.t(), d_logits.t())  # padding rows of h are zero and add nothing
             if d_bias is not None:
@@ -93,7 +92,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             d_bias = d_bias.sub_(per_token * hidden.shape[0]) if d_bias is not None else None
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.mark_non_differentiable(costs.cross_entropy)
-        uniform = (costs.log_partition - (hidden @ mean_weight + mean_bias)).sum()
+        with full_precision(hidden):
+            uniform = (costs.log_partition - (hidden @ mean_weight + mean_bias)).sum()
         total = (1 - smoothing) * costs.cross_entropy.sum() + smoothing * uniform + r_drop * costs.divergence.sum()
         return total, costs.cross_entropy
 
@@ -123,22 +123,33 @@ def _chunk_costs(
 ) -> tuple[_RowCosts, Tensor]:
     """The costs of a chunk, and the gradient of its logits without the part that the targets add. Without R-Drop that
     gradient is softmax(logits)."""
-    logits, n = linear_no_grad(hidden, weight, bias), len(target)
+    logits, n = linear_no_grad(hidden, weight, bias).to(hidden.dtype), len(target)
     target_logit = logits[:n].gather(1, target[:, None])[:, 0]
     log_ratio = logits[:n:2] - logits[1:n:2] if r_drop else None
+    # the test for small probabilities would make the CPU wait for a GPU, where one more pass over the logits costs less
+    cross_entropy = None if logits.is_cpu else logits[:n].logsumexp(1) - target_logit
     p = torch.softmax(logits, 1, out=logits)
-    target_prob = p[:n].gather(1, target[:, None])[:, 0]
-    cross_entropy = -target_prob.log()
-    if bool((target_prob < MIN_PROBABILITY).any()):
-        rows = (target_prob < MIN_PROBABILITY).nonzero()[:, 0]
-        row_logits = hidden[rows] @ weight.T  # `logits` was overwritten by the softmax
-        row_logits = row_logits if bias is None else row_logits + bias
-        cross_entropy[rows] = row_logits.logsumexp(1) - target_logit[rows]
+    if cross_entropy is None:
+        cross_entropy = _cross_entropy_of(p[:n], hidden, weight, bias, target, target_logit)
     log_partition = target_logit + cross_entropy
     if log_ratio is None:
         return _RowCosts(cross_entropy, log_partition, cross_entropy.new_zeros(0)), p
     log_ratio -= (log_partition[::2] - log_partition[1::2])[:, None]
     return _RowCosts(cross_entropy, log_partition, _symmetric_kl(p[:n:2], p[1:n:2], log_ratio, r_drop)), p
+
+
+def _cross_entropy_of(
+    p: Tensor, hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, target_logit: Tensor
+) -> Tensor:
+    """−log p(target) of each row; from the logits where p(target) is too small."""
+    target_prob = p.gather(1, target[:, None])[:, 0]
+    cross_entropy = -target_prob.log()
+    if bool((target_prob < MIN_PROBABILITY).any()):
+        rows = (target_prob < MIN_PROBABILITY).nonzero()[:, 0]
+        row_logits = (hidden[rows] @ weight.T).to(p.dtype)  # the logits of all rows were overwritten by the softmax
+        row_logits = row_logits if bias is None else row_logits + bias
+        cross_entropy[rows] = row_logits.logsumexp(1) - target_logit[rows]
+    return cross_entropy
 
 
 def _symmetric_kl(p: Tensor, q: Tensor, log_ratio: Tensor, scale: float) -> Tensor:
@@ -156,6 +167,7 @@ def cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, cost: TokenCost
 ) -> tuple[Tensor, Tensor]:
     """The loss of `Head.loss` for logits = hidden @ weight.T + bias; gradients are computed only if needed."""
+    hidden = hidden.to(weight.dtype)
     trained = hidden.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
     needs_gradient = torch.is_grad_enabled() and trained
     total, row_costs = ChunkedCrossEntropy.apply(hidden, weight, bias, target, cost, needs_gradient)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from saccade.config import NotNegative, Rate, Slot
 from saccade.notes import RecordingModule
+from saccade.parts.randomness import RandomModule
 from saccade.places import Places
 from saccade.shapes import AttentionMask, Bool, Float, Scores
 
@@ -44,6 +45,16 @@ def masked_scores(scores: Scores, keep: AttentionMask | None) -> Scores:
     return scores if keep is None else scores.masked_fill(~keep, -math.inf)
 
 
+def _softmax(scores: Scores, keep: AttentionMask | None) -> Scores:
+    """The softmax over the keys that are not masked, at least in float32."""
+    return torch.softmax(masked_scores(_at_least_float32(scores), keep), -1)
+
+
+def _at_least_float32(scores: Scores) -> Scores:
+    """The scores in float32 if they are in a format with fewer digits, as in mixed precision."""
+    return scores.float() if scores.dtype is torch.bfloat16 else scores
+
+
 def _zero_masked(weights: Scores, keep: AttentionMask | None) -> Scores:
     return weights if keep is None else weights.masked_fill(~keep, 0.0)  # the softmax of only −∞ is NaN
 
@@ -54,7 +65,7 @@ class Softmax(nn.Module):
     is_softmax = True
 
     def forward(self, scores: Scores, keep: AttentionMask | None, queries: Places | None = None) -> Scores:
-        return _zero_masked(torch.softmax(masked_scores(scores, keep), -1), keep)
+        return _zero_masked(_softmax(scores, keep), keep)
 
 
 class Sparsemax(nn.Module):
@@ -66,6 +77,7 @@ class Sparsemax(nn.Module):
     def forward(self, scores: Scores, keep: AttentionMask | None, queries: Places | None = None) -> Scores:
         # The maximum is subtracted, so that the sums stay exact for large scores. Masked keys get −2, which is never in
         # the support; −∞ would make the cumulative sum NaN.
+        scores = _at_least_float32(scores)
         top = masked_scores(scores.detach(), keep).amax(-1, keepdim=True).nan_to_num(neginf=0.0)
         shifted = scores - top if keep is None else torch.where(keep, scores - top, -2.0)
         ordered = shifted.sort(-1, descending=True).values
@@ -76,7 +88,7 @@ class Sparsemax(nn.Module):
         return _zero_masked(torch.relu(shifted - threshold), keep)
 
 
-class Hard(RecordingModule):
+class Hard(RandomModule, RecordingModule):
     """Weight 1 for a single key: sampled from softmax(scores) in training, the most likely one in evaluation ("hard"
     attention, Xu et al. 2015, §4.1).
 
@@ -101,7 +113,7 @@ class Hard(RecordingModule):
         self.register_buffer("baseline_ready", torch.zeros(()))
 
     def forward(self, scores: Scores, keep: AttentionMask | None, queries: Places | None = None) -> Scores:
-        p = _zero_masked(torch.softmax(masked_scores(scores, keep), -1), keep)
+        p = _zero_masked(_softmax(scores, keep), keep)
         chosen = self.sample(p.detach()) if self.training else p.argmax(-1, keepdim=True)
         if queries is not None and self.has_listener("sampled"):
             tiny = torch.finfo(p.dtype).tiny
@@ -113,7 +125,7 @@ class Hard(RecordingModule):
 
     def sample(self, p: Scores) -> Tensor:
         """One key index per query [B H T 1], drawn with the probabilities p. For a row of zeros it is arbitrary."""
-        uniform = torch.rand(*p.shape[:-1], 1, device=p.device, dtype=p.dtype)
+        uniform = torch.rand(*p.shape[:-1], 1, device=p.device, dtype=p.dtype, generator=self.generator)
         reached = p.cumsum(-1) > uniform * p.sum(-1, keepdim=True)
         return reached.int().argmax(-1, keepdim=True)
 

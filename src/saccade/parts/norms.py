@@ -24,7 +24,7 @@ class FusedNorm:
     def __init__(self, gain: Float[Tensor, "D"], bias: Float[Tensor, "D"] | None, eps: float, centered: bool):
         self.gain, self.bias, self.eps, self.centered = gain, bias, eps, centered
         root = math.sqrt(len(gain))
-        self._scale, self._floor = gain * root, torch.full((), root * math.sqrt(eps), dtype=gain.dtype)
+        self._scale, self._floor = gain * root, gain.new_full((), root * math.sqrt(eps))
 
     def __call__(self, x: Float[Tensor, "*n D"]) -> Float[Tensor, "*n D"]:
         if self.centered:

@@ -237,7 +237,8 @@ class GrowingTable(nn.Module):
         rows = self.rows  # read once: another thread may replace it by a shorter one
         if places.end > rows.shape[0]:  # doubling keeps the number of rebuilds small
             with torch.inference_mode(False):  # training must be able to use the longer table, too
-                self.rows = rows = self.rows_of(torch.arange(2 * places.end, device=rows.device))
+                # on the CPU, because not every GPU computes in double precision
+                self.rows = rows = self.rows_of(torch.arange(2 * places.end)).to(rows.device)
         return rows[places.at]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from saccade.config import factory_of, plain
-from saccade.data.sources import NoSource
+from saccade.data.sources import NoSource, Row
 from saccade.errors import DataError
 from saccade.recipe import Recipe, sources_of
 from saccade.runs.checkpoints import WEIGHTS
@@ -27,7 +27,7 @@ def evaluation_split(recipe: Recipe) -> str:
     return "dev" if factory_of(recipe.data.test) is NoSource else "test"
 
 
-def evaluation_rows(run: RunFolder, recipe: Recipe) -> list[Any]:
+def evaluation_rows(run: RunFolder, recipe: Recipe) -> list[Row]:
     """The rows of `evaluation_split`. DataError if there are none, or if the data files have changed since the
     training."""
     split = evaluation_split(recipe)

@@ -13,7 +13,7 @@ import torch
 
 from saccade.attention_alignment import AlignmentSettings
 from saccade.config import Choice, build, leaves, plain, python_layer, resolve, to_toml, wiring
-from saccade.data.codecs import Codecs
+from saccade.data.codecs import AnyCodecs
 from saccade.data.sources import Row, Source, load_rows
 from saccade.data.sources.rows import MissingFile
 from saccade.errors import ConfigError, DataError, RunError, remedy
@@ -44,6 +44,8 @@ CHANGEABLE_KEYS = {
     "train.average",
     "train.log_every",
     "train.parallelism",
+    "train.device",
+    "train.precision",
 }
 
 
@@ -90,12 +92,12 @@ class RunFolder:
 
     # ── codecs ──
 
-    def _write_codecs(self, config: Recipe, codecs: Codecs[Any, Any]) -> None:
+    def _write_codecs(self, config: Recipe, codecs: AnyCodecs) -> None:
         files = config.built_task.files(codecs)
         writers = {name: lambda path, data=data: _write(path, data) for name, data in files.items()}
         write_folder(self.path / CODECS_FOLDER, writers, {"format": FORMAT}, sum(map(len, files.values())))
 
-    def codecs(self, config: Recipe) -> Codecs[Any, Any] | None:
+    def codecs(self, config: Recipe) -> AnyCodecs | None:
         """The stored tokenizers, labels or scaling of the run; None before training has written them."""
         folder = self.path / CODECS_FOLDER
         if not folder.is_dir():
@@ -108,7 +110,7 @@ class RunFolder:
             except RunError as error:
                 raise RunError(f"{folder}: {error}") from None
 
-    def model(self, config: Recipe, codecs: Codecs[Any, Any]) -> Model:
+    def model(self, config: Recipe, codecs: AnyCodecs) -> Model:
         """The model with its initial weights, which depend only on the config (with its seed) and the codecs' sizes.
         Seeds torch's global random generator."""
         torch.manual_seed(config.seed)
@@ -158,7 +160,7 @@ class RunFolder:
         self,
         config: Recipe,
         checksums: dict[str, str],
-        codecs: Codecs[Any, Any],
+        codecs: AnyCodecs,
         parent: Mapping[str, Any] | None = None,
     ) -> None:
         """Write the config, the data checksums and, in a new run, the codecs and the facts about the run whose weights
@@ -274,12 +276,12 @@ def checksums(splits: dict[str, Source]) -> dict[str, str]:
     }
 
 
-def load_split(splits: dict[str, Source], split: str, skip_bad: bool) -> tuple[Sequence[Any], int]:
+def load_split(splits: dict[str, Source], split: str, skip_bad: bool) -> tuple[Sequence[Row], int]:
     """The usable rows of a split, and the number of bad ones."""
     loaded = load_rows(splits[split], skip_bad=skip_bad)
     return loaded.rows, loaded.bad_rows
 
 
-def learn_codecs(config: Recipe, rows: Sequence[Row]) -> Codecs[Any, Any]:
+def learn_codecs(config: Recipe, rows: Sequence[Row]) -> AnyCodecs:
     """Learn the codecs from the training rows."""
     return config.built_task.learn(rows, build(config.data.tokenizer, "data.tokenizer"), config.data.joint)

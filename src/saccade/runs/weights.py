@@ -56,7 +56,7 @@ def write_checkpoint(
 
 def _save(tensors: Mapping[str, Tensor], path: Path) -> None:
     try:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
         reason = str(error)  # the only place where safetensors gives the error number
         is_full = "No space left" in reason or f"os error {errno.ENOSPC}" in reason
@@ -134,7 +134,7 @@ def average(model: nn.Module, folders: Sequence[Path]) -> None:
         load_weights(model, folder)
         for name, tensor in named_tensors(model)[0].items():
             if tensor.is_floating_point():
-                sums[name] = sums.get(name, 0) + tensor.detach().double()
+                sums[name] = sums.get(name, 0) + tensor.detach().cpu().double()
     with torch.no_grad():
         for name, tensor in named_tensors(model)[0].items():
             if name in sums:

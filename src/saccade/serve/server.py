@@ -15,6 +15,7 @@ from types import FrameType
 import uvicorn
 
 from saccade.api import Run
+from saccade.devices import DeviceName
 from saccade.errors import RunError
 from saccade.serve.app import create_app
 from saccade.serve.language_pairs import parse_run_argument
@@ -31,7 +32,7 @@ LISTEN_BACKLOG = 2048
 def serve(runs: Sequence[str], settings: Settings, keys: Sequence[str]) -> None:
     """Serve runs until SIGINT or SIGTERM."""
     listener = bind_socket(settings)
-    listen(Service(load_models(runs, settings.engine), settings, keys), listener)
+    listen(Service(load_models(runs, settings.engine, settings.device), settings, keys), listener)
 
 
 def listen(service: Service, listener: socket.socket) -> None:
@@ -61,12 +62,12 @@ def listen(service: Service, listener: socket.socket) -> None:
         raise KeyboardInterrupt
 
 
-def load_models(runs: Sequence[str], engine: str = "torch") -> list[ServedModel]:
+def load_models(runs: Sequence[str], engine: str = "torch", device: DeviceName = "auto") -> list[ServedModel]:
     """Load the runs of the command line: a path, or `en-de=PATH`."""
     models: list[ServedModel] = []
     for argument in runs:
         pair, path = parse_run_argument(argument)
-        run = Run(Path(path), engine=engine)
+        run = Run(Path(path), engine=engine, device=device)
         pair = pair or language_pair_of(run.recipe)
         if pair is None:
             raise RunError(f"{path}: the languages of this run are unknown; give them, for example en-de={path}")

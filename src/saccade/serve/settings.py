@@ -33,6 +33,8 @@ class Settings:
     engine: Literal["auto", "torch", "ctranslate2", "onnx"] = "torch"
     "Inference engine; auto takes CTranslate2 if it is installed and can run the model, otherwise torch."
 
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    "Device of the torch engine; auto takes cuda, mps or cpu, the first that this machine has."
     deadline: SecondsFlag = 30.0
     "Seconds within which a request is answered, at worst with 503."
     grace: SecondsFlag = 30.0

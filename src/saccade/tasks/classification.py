@@ -31,7 +31,7 @@ class Classification(Labeling[WholeRow]):
         return isinstance(row, self.rows) and isinstance(row.target, str)
 
     def row(self, codecs: LabelCodecs, source: object, target: str | None, location: str) -> WholeRow:
-        return codecs.source.row(source, target or "", location)
+        return codecs.source.row(source, "" if target is None else target, location)
 
     def labels(self, row: WholeRow) -> Sequence[str]:
         assert isinstance(row.target, str)

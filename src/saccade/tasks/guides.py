@@ -6,7 +6,7 @@ A guided model also learns to translate much sooner: without a guide, learning w
 """
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from saccade.config import Natural, NotNegative, Slot, suggestion
 from saccade.data.batches import Batch, Padded
 from saccade.errors import BuildError
 from saccade.models.assemble import Model, cross_attentions
+from saccade.models.submodules import submodule
 from saccade.notes import RecordingModule
 from saccade.shapes import Float
 
@@ -49,7 +50,7 @@ class GuidedHead:
         self.step: Literal["input", "output"] = step
 
     def attention(self, model: Model) -> RecordingModule:
-        return cast(RecordingModule, model.get_submodule(self.path(model)))
+        return submodule(model, self.path(model), RecordingModule)
 
     def path(self, model: Model) -> str:
         """The module name of the guided attention."""
@@ -84,7 +85,8 @@ def penultimate(names: Iterable[str]) -> str:
 def _link_rest_to_end(links: Float[Tensor, "B T S"], source: Padded) -> Float[Tensor, "B T S"]:
     """Link each target word to the source's end symbol too, with such a weight that its links sum to 1."""
     rows, positions = source.values.shape[:2]
-    lengths = torch.full((rows,), positions) if source.keep is None else source.keep.sum(-1)
+    keep = source.keep
+    lengths = torch.full((rows,), positions, device=links.device) if keep is None else keep.sum(-1)
     end = F.one_hot(lengths - 1, positions).to(links.dtype)
     return links + (1 - links.sum(-1, keepdim=True)) * end[:, None]
 

@@ -12,6 +12,7 @@ from saccade.data.batches import Batch, Collate, Corpus, by_length
 from saccade.data.sources.rows import Row
 from saccade.data.tokenizers import TokenizerKind
 from saccade.decode.engine import DecodeConfig, Engine
+from saccade.devices import device_of
 from saccade.errors import DataError
 from saccade.models.assemble import Model, ModelConfig, Reads
 from saccade.parts.token_costs import CROSS_ENTROPY, TokenCost
@@ -218,11 +219,11 @@ def summed_cost(
 ) -> tuple[float, int]:
     """The cross-entropy without label smoothing, summed over the targets of some rows (default: all), and the number
     of targets."""
-    was_training = model.training
+    was_training, device = model.training, device_of(model)
     model.eval()
     batches = by_length(corpus, np.arange(len(corpus)) if rows is None else np.array(rows), batch_tokens)
     try:
-        losses = [loss(model, corpus.batch(batch.tolist()), CROSS_ENTROPY) for batch in batches]
+        losses = [loss(model, corpus.batch(batch.tolist()).to(device), CROSS_ENTROPY) for batch in batches]
     finally:
         model.train(was_training)
     return sum(result.logged["cost"] for result in losses), sum(result.count for result in losses)

@@ -109,7 +109,7 @@ class Translation(Task[Pair, Tokenizers]):
             guide.path(model)
 
     def row(self, codecs: Tokenizers, source: str, target: str | None, location: str) -> Pair:
-        return Pair(source, target or "", location)
+        return Pair(source, "" if target is None else target, location)
 
     def learn(self, rows: Sequence[Pair], kind: TokenizerKind, joint: bool) -> Tokenizers:
         if joint:

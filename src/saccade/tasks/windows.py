@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from saccade.data.batches import COLLATE_LABELS, Corpus, by_length
+from saccade.devices import device_of
 from saccade.errors import NON_FINITE_OUTPUT, RunError
 from saccade.models.assemble import Model
 from saccade.places import Memory
@@ -58,16 +59,18 @@ def predict_windows(
     inputs = [sequences[row][window.first : window.end] for row, window in numbered]
     corpus = Corpus(inputs, [[]] * len(numbered), COLLATE_LABELS)
     outputs: dict[int, np.ndarray] = {}
-    was_training = model.training
+    was_training, device = model.training, device_of(model)
     model.eval()
     try:
         for batch in by_length(corpus, np.arange(len(numbered)), batch_tokens):
             source = corpus.batch(batch.tolist()).source
             assert source is not None
+            source = source.to(device)
             log_probs = model.head.log_probs(states(model.encode(source.values, source.keep)))
+            results = output_of(log_probs).cpu()
             if bool(log_probs.isnan().any()):
                 raise RunError(NON_FINITE_OUTPUT)
-            outputs |= {int(i): output for i, output in zip(batch, output_of(log_probs).numpy(), strict=True)}
+            outputs |= {int(i): output for i, output in zip(batch, results.numpy(), strict=True)}
     finally:
         model.train(was_training)
     by_sequence: list[list[WindowOutput]] = [[] for _ in sequences]

@@ -15,7 +15,7 @@ from saccade.errors import RunError, remedy
 from saccade.runs.files import clear_leftovers, discard, verify
 from saccade.runs.folder import RunFolder
 from saccade.runs.weights import average, load_training, load_weights, write_checkpoint
-from saccade.training.job import TrainingJob
+from saccade.training.job import DEFAULT_FACTS, TrainingJob
 from saccade.training.progress import Reporter
 from saccade.training.state import TrainingState
 
@@ -40,7 +40,7 @@ def _write(job: TrainingJob, run: RunFolder, state: TrainingState, tensors: Mapp
     if run.metrics.exists():
         with run.metrics.open("rb") as file:
             os.fsync(file.fileno())
-    facts = {"step": state.step, "threads": torch.get_num_threads(), "ranks": job.ranks.count}
+    facts = {"step": state.step, "threads": torch.get_num_threads(), "ranks": job.ranks.count, **job.device_facts}
     with remedy(EARLIER_INTACT):
         write_checkpoint(checkpoints.at(state.step), job.model, tensors, state.plain(), **facts)
     mark(run, state)
@@ -95,8 +95,9 @@ def _read_newest(job: TrainingJob, run: RunFolder, report: Reporter) -> tuple[di
     _prune(job, run, state)
     report.say(f"resuming from step {state.step:,}")
     facts = {"threads": torch.get_num_threads(), "torch": torch.__version__, "ranks": job.ranks.count}
+    facts |= DEFAULT_FACTS | job.device_facts
     for name, now in facts.items():
-        if (before := {"ranks": 1, **manifest}.get(name)) != now:
+        if (before := {"ranks": 1, **DEFAULT_FACTS, **manifest}.get(name)) != now:
             report.say(f"warning: the result will not be bit-exact: {name} changed from {before} to {now}")
     return tensors, tree
 

@@ -15,6 +15,7 @@ from saccade.runs.weights import checkpoint_bytes
 from saccade.training.job import TrainingJob, prepare
 from saccade.training.loop import update
 from saccade.training.progress import Reporter
+from saccade.training.ranks import single_process
 from saccade.training.state import TrainingState
 
 TIMED_STEPS = 10
@@ -46,7 +47,7 @@ class CostEstimate:
 
 def dry_run(recipe: Recipe, path: Path, report: Reporter) -> CostEstimate:
     """Measure peak memory on the largest batch, then speed on the first batches. Nothing is written."""
-    job = prepare(recipe, RunFolder(path), report)
+    job = prepare(recipe, RunFolder(path), report, ranks=single_process(recipe.train.device))
     settings, corpus = recipe.train, job.train.corpus
     state = TrainingState()
     job.model.train()

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from saccade.config import build
-from saccade.data.codecs import Codecs
+from saccade.data.codecs import AnyCodecs
 from saccade.data.source_codecs import SOURCE_CODECS
-from saccade.data.sources import Loaded, Source, load_rows
+from saccade.data.sources import Loaded, Row, Source, load_rows
 from saccade.data.sources.series import groups_in_several_splits
+from saccade.devices import RANDOM_STATES, check_precision, random_states, restore_random_states
 from saccade.errors import BuildError, ConfigError, DataError, RunError
 from saccade.models.assemble import Model
 from saccade.optim.freeze import freeze
@@ -21,6 +22,7 @@ from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe, sources_of
 from saccade.runs.folder import RunFolder, checksums, learn_codecs
 from saccade.tasks.task import Encoded, Task, check_rows
+from saccade.training.device_loss import DeviceLoss
 from saccade.training.progress import Reporter
 from saccade.training.ranks import Ranks, SingleProcess, rank_seed
 from saccade.training.start import Parent, parent_of
@@ -33,7 +35,7 @@ class TrainingJob:
 
     recipe: Recipe
     task: Task
-    codecs: Codecs[Any, Any]
+    codecs: AnyCodecs
     train: Encoded
     dev: Sequence[Any]
     ranks: Ranks
@@ -57,30 +59,43 @@ class TrainingJob:
         }
 
     def training_tensors(self) -> dict[str, Tensor]:
-        """What resuming needs besides the weights: the optimizer's tensors and the random state of every rank."""
-        random_states = enumerate(self.ranks.all_gather(torch.get_rng_state()))
+        """What resuming needs besides the weights: the optimizer's tensors and the random states of every rank."""
         tensors = {name: full_tensor(value) for name, value in sorted(self.optimizer_tensors.items())}
-        return tensors | {rng_name(rank): state for rank, state in random_states}
+        for name, state in random_states(self.ranks.device).items():
+            tensors |= {rng_name(name, rank): state for rank, state in enumerate(self.ranks.all_gather(state))}
+        return tensors
 
     def restore_tensors(self, tensors: dict[str, Tensor], checkpoint: Path) -> None:
         """Load the tensors of a checkpoint on every rank. Rank 0 provides them."""
         parameters = dict(self.strategy.model.named_parameters())
+        states: dict[str, Tensor] = {}
         for path, value in self.ranks.broadcast_tensors(tensors):
             key, _, name = path.partition("/")
             if name in parameters:
                 self.optimizer.state[parameters[name]][key] = shard_like(parameters[name], value)
-            elif path == rng_name(self.ranks.rank):
-                torch.set_rng_state(value)
-            elif key != "random":
+            elif path == rng_name(key, self.ranks.rank):
+                states[key] = value
+            elif key not in RANDOM_STATES:
                 raise RunError(
                     f"{checkpoint}: holds the optimizer state {key} of the weight {name}, which the model does not "
                     "have, so the checkpoint is of another model; train a new run with --run DIR"
                 )
+        restore_random_states(states, self.ranks.device)
+
+    @property
+    def device_facts(self) -> dict[str, str]:
+        """On what the bits of the result depend, for the manifest of a checkpoint. What is as in DEFAULT_FACTS is left
+        out."""
+        facts = {"device": self.ranks.device.type, "precision": self.recipe.train.precision}
+        return {name: value for name, value in facts.items() if value != DEFAULT_FACTS[name]}
 
 
-def rng_name(rank: int) -> str:
-    """The name of a rank's random state in a checkpoint."""
-    return f"random/{rank}" if rank else "random"
+DEFAULT_FACTS = {"device": "cpu", "precision": "float32"}
+
+
+def rng_name(generator: str, rank: int) -> str:
+    """The name of a random state of a rank in a checkpoint."""
+    return f"{generator}/{rank}" if rank else generator
 
 
 SINGLE_PROCESS = SingleProcess()
@@ -90,6 +105,7 @@ def prepare(
     recipe: Recipe, run: RunFolder, report: Reporter, allow_change: bool = False, ranks: Ranks = SINGLE_PROCESS
 ) -> TrainingJob:
     """Read and check all data, load or learn the codecs, and build the model."""
+    check_precision(recipe.train.precision, ranks.device, "train.precision")
     splits, task = sources_of(recipe), recipe.built_task
     sums = checksums(splits)
     if ranks.is_main and run.started():
@@ -104,7 +120,10 @@ def prepare(
     facts = parent.start(model, recipe, codecs, report.say) if parent else None
     if frozen := freeze(model, recipe.train.freeze):
         report.say(frozen)
-    strategy = strategy_for(model, task, recipe.train.parallelism, ranks, train.corpus.batch([0]), recipe.model.dim)
+    if recipe.train.parallelism == "replicated" or ranks.count == 1:
+        model = model.to(ranks.device)
+    loss = DeviceLoss(task, ranks.device, recipe.train.precision)
+    strategy = strategy_for(model, loss, recipe.train.parallelism, ranks, train.corpus.batch([0]), recipe.model.dim)
     if recipe.train.start_from:
         strategy.broadcast_weights()
     if ranks.count > 1:
@@ -130,8 +149,8 @@ def prepare(
 
 
 def encode_data(
-    recipe: Recipe, task: Task, data: dict[str, Loaded], codecs: Codecs[Any, Any], report: Reporter
-) -> tuple[Encoded, Sequence[Any]]:
+    recipe: Recipe, task: Task, data: dict[str, Loaded], codecs: AnyCodecs, report: Reporter
+) -> tuple[Encoded, Sequence[Row]]:
     """The encoded training rows, and the development rows all of whose labels are known."""
     train = task.encode(data["train"].rows, codecs, recipe.data.longest)
     if not len(train.corpus):
@@ -187,7 +206,7 @@ def check_same_data_on_ranks(sums: dict[str, str], ranks: Ranks) -> None:
 
 def codecs_of(
     recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter, ranks: Ranks, parent: Parent | None
-) -> Codecs[Any, Any]:
+) -> AnyCodecs:
     """The codecs of rank 0, on every rank."""
     if ranks.count == 1:
         return own_codecs(recipe, run, data, report, parent)
@@ -200,14 +219,14 @@ def codecs_of(
 
 def own_codecs(
     recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter, parent: Parent | None
-) -> Codecs[Any, Any]:
+) -> AnyCodecs:
     """The stored codecs of the run; in a new run, those of its parent, or codecs learned from the training rows."""
     stored = run.codecs(recipe) if run.started() else None
     if stored is not None:
         return stored
     rows = data["train"].rows
 
-    def learn() -> Codecs[Any, Any]:
+    def learn() -> AnyCodecs:
         report.say(SOURCE_CODECS[type(rows[0])].learning)
         return learn_codecs(recipe, rows)
 

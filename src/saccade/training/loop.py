@@ -33,7 +33,7 @@ AUXILIARY_PREFIX = "auxiliary/"  # prefix of the auxiliary losses in the sums
 def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = False) -> RunFolder:
     """Train the run at `path`, or resume it, together with all other ranks."""
     run = RunFolder(path)
-    with process_group() as ranks, run.locked() if ranks.is_main else nullcontext():
+    with process_group(recipe.train.device) as ranks, run.locked() if ranks.is_main else nullcontext():
         report = report if ranks.is_main else Silent()
         job = prepare(recipe, run, report, allow_change, ranks)
         if ranks.is_main:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from saccade.devices import CPU, DeviceName, choose_device, device_of_rank
 from saccade.errors import RunError, SaccadeError
 from saccade.training.heartbeat import Heartbeat
 from saccade.training.signals import Interrupted
@@ -25,6 +26,7 @@ _T = TypeVar("_T")
 JOIN_TIMEOUT = timedelta(minutes=10)  # within which all ranks must start
 # Rank 0 may learn a tokenizer or validate for hours while the others wait. The heartbeat detects ranks that hang.
 COLLECTIVE_TIMEOUT = timedelta(hours=12)
+DEVICE_KEY = "train.device"
 
 # Keeps every process group alive until the process ends. If DDP held the last reference, its destructor would wait for
 # gloo's threads while holding the GIL, and such a thread may need the GIL to free a tensor: a deadlock.
@@ -68,7 +70,10 @@ class Ranks(Protocol):
 class SingleProcess:
     """A training in a single process."""
 
-    rank, count, is_main, device = 0, 1, True, torch.device("cpu")
+    rank, count, is_main = 0, 1, True
+
+    def __init__(self, device: torch.device = CPU):
+        self.device = device
 
     def all_reduce_sum(self, values: Mapping[str, float]) -> Mapping[str, float]:
         return values
@@ -117,7 +122,11 @@ class Distributed:
             {name: [list(t.shape), str(t.dtype).removeprefix("torch.")] for name, t in tensors.items()}
         )
         for name, (shape, dtype) in shapes_and_dtypes.items():
-            tensor = tensors[name].contiguous() if self.is_main else torch.empty(shape, dtype=getattr(torch, dtype))
+            tensor = (
+                tensors[name].detach().cpu().contiguous()
+                if self.is_main
+                else torch.empty(shape, dtype=getattr(torch, dtype))
+            )
             dist.broadcast(tensor, 0)
             yield name, tensor
 
@@ -153,14 +162,15 @@ def is_distributed() -> bool:
 
 
 @contextmanager
-def process_group() -> Iterator[Ranks]:
-    """Join the process group of the ranks that torchrun started; a single process without torchrun."""
+def process_group(device_name: DeviceName = "auto") -> Iterator[Ranks]:
+    """Join the process group of the ranks that torchrun started; a single process without torchrun. `device_name` is
+    `train.device` of the recipe."""
     if not is_distributed():
-        yield SingleProcess()
+        yield single_process(device_name)
         return
     store, rank, count = next(iter(rendezvous("env://", timeout=JOIN_TIMEOUT)))
-    device = _device()
     with _rank_errors(rank):
+        device = device_of_rank(device_name, DEVICE_KEY)
         name = _agree_on_name(store, rank, count)
         backend = "gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl"
         prefixed = PrefixStore(name, store)
@@ -176,12 +186,9 @@ def process_group() -> Iterator[Ranks]:
     dist.destroy_process_group()
 
 
-def _device() -> torch.device:
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    torch.cuda.set_device(device)
-    return device
+def single_process(device_name: DeviceName) -> SingleProcess:
+    """A single process that trains on this device."""
+    return SingleProcess(choose_device(device_name, DEVICE_KEY))
 
 
 @contextmanager

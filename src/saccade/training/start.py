@@ -5,7 +5,7 @@ tables, heads) are adopted only if the tokenizer is the same, because the rows o
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Size, Tensor
 
 from saccade.config import build, kind_of, leaves, plain
-from saccade.data.codecs import Codecs
+from saccade.data.codecs import AnyCodecs
 from saccade.data.sources import Row
 from saccade.errors import ConfigError, RunError, plural
 from saccade.inputs import Input
@@ -45,12 +45,10 @@ class Parent:
     checkpoint: str
     manifest: Mapping[str, Any]
     recipe: Recipe
-    codecs: Codecs[Any, Any]
+    codecs: AnyCodecs
     weights: dict[str, Tensor]
 
-    def codecs_for(
-        self, recipe: Recipe, rows: Sequence[Row], learn: Callable[[], Codecs[Any, Any]]
-    ) -> Codecs[Any, Any]:
+    def codecs_for(self, recipe: Recipe, rows: Sequence[Row], learn: Callable[[], AnyCodecs]) -> AnyCodecs:
         """The codecs of the new run: the parent's, or learned ones, as `train.start_vocabulary` says. `rows` are the
         training rows, whose labels the parent must know if its labels are taken."""
         task, taken = recipe.built_task, recipe.train.start_vocabulary
@@ -63,15 +61,13 @@ class Parent:
             )
         return self.codecs
 
-    def _with_its_source(self, recipe: Recipe, learned: Codecs[Any, Any]) -> Codecs[Any, Any]:
+    def _with_its_source(self, recipe: Recipe, learned: AnyCodecs) -> AnyCodecs:
         """The learned codecs with the source's of this run. The first file of a task's codecs is that of the source."""
         files = recipe.built_task.files(learned)
         source = {next(iter(files)): self.codecs.source.dump()}
         return recipe.built_task.read(files | source, build(recipe.data.tokenizer, "data.tokenizer"), recipe.data.joint)
 
-    def start(
-        self, model: Model, recipe: Recipe, codecs: Codecs[Any, Any], say: Callable[[str], None]
-    ) -> dict[str, Any]:
+    def start(self, model: Model, recipe: Recipe, codecs: AnyCodecs, say: Callable[[str], None]) -> dict[str, Any]:
         """Copy the weights that fit into the model, tell what was adopted, and return the facts for the run's files."""
         adoption = adopt(model, self.weights, self._of_other_vocabulary(recipe, codecs))
         where = f"{self.path} ({self.checkpoint})"
@@ -97,7 +93,7 @@ class Parent:
             **asdict(adoption),
         }
 
-    def _of_other_vocabulary(self, recipe: Recipe, codecs: Codecs[Any, Any]) -> set[str]:
+    def _of_other_vocabulary(self, recipe: Recipe, codecs: AnyCodecs) -> set[str]:
         """The names of the tensors with rows for tokens or labels, where these differ from the parent's."""
         same_source = self.codecs.source.dump() == codecs.source.dump()
         same_target = self.codecs.target.dump() == codecs.target.dump()
@@ -144,7 +140,7 @@ def weights_by_all_names(checkpoint: Path) -> tuple[dict[str, Tensor], dict[str,
     return tensors | aliases, manifest
 
 
-def _check_vocabulary(recipe: Recipe, parent: Recipe, codecs: Codecs[Any, Any]) -> None:
+def _check_vocabulary(recipe: Recipe, parent: Recipe, codecs: AnyCodecs) -> None:
     """Check that the recipe can use the tokenizers, scaling or labels that it takes from the parent."""
     taken, path = recipe.train.start_vocabulary, recipe.train.start_from
     if taken == "none":
@@ -171,11 +167,11 @@ def _check_vocabulary(recipe: Recipe, parent: Recipe, codecs: Codecs[Any, Any]) 
             )
 
 
-def vocabulary_tensors(recipe: Recipe, codecs: Codecs[Any, Any]) -> tuple[set[str], set[str]]:
+def vocabulary_tensors(recipe: Recipe, codecs: AnyCodecs) -> tuple[set[str], set[str]]:
     """The names of the tensors whose shapes depend on the vocabulary of the source, and of the target (or on the
     labels, or the columns of a series)."""
     source, target = codecs.source.input, codecs.target.size
-    larger_source, larger_target = type(source)(codecs.source.size + 1), target + 1
+    larger_source, larger_target = type(source)(*(size + 1 for size in astuple(source))), target + 1
     base = _shapes(recipe, source, target)
     if not recipe.built_task.has_labels and recipe.model.shared_embeddings:
         joint = _differing(base, _shapes(recipe, larger_source, larger_target))

@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from saccade.data.batches import Batch
+from saccade.devices import fork_random_states
 from saccade.models.assemble import Model
 from saccade.runs.weights import named_tensors
 from saccade.tasks.losses import Loss
-from saccade.tasks.task import Task
+from saccade.training.device_loss import LossFunction
 from saccade.training.ranks import Ranks
 from saccade.training.threads import ThreadedReplicas, can_thread
 
@@ -30,8 +31,8 @@ class Strategy(Protocol):
     """Computes the gradients of an update, batch by batch. After the last batch, `.grad` is the mean over ranks of each
     rank's sum of gradients.
 
-    `model` is the one whose parameters are trained. It differs from the model that is validated and saved if that one
-    is sharded or on another device.
+    `model` is the one whose parameters are trained. It differs from the model that is validated and saved if it is
+    sharded.
     """
 
     model: Model
@@ -52,7 +53,7 @@ class Strategy(Protocol):
 class SingleProcessStrategy:
     """Computes the gradients in a single process, in one Python thread and with the model itself."""
 
-    def __init__(self, model: Model, task: Task):
+    def __init__(self, model: Model, task: LossFunction):
         self.model, self.task = model, task
 
     def backward(self, batch: Batch, last: bool) -> Loss:
@@ -67,7 +68,7 @@ class SingleProcessStrategy:
 class LossModule(nn.Module):
     """The loss as the `forward` of a module, because DDP and FSDP synchronize ranks around `forward`."""
 
-    def __init__(self, model: Model, task: Task):
+    def __init__(self, model: Model, task: LossFunction):
         super().__init__()
         self.model, self.task = model, task
 
@@ -80,7 +81,7 @@ class LossModule(nn.Module):
 
 class DistributedStrategy:
     """Computes the gradients on one of several ranks, for DDP and for FSDP2. `model` is trained; `whole` is the
-    complete model, which is another object if `model` is sharded or on another device. `sync_gradients(last)` is a
+    complete model, which is another object if `model` is sharded. `sync_gradients(last)` is a
     context in which gradients are averaged over ranks if `last`."""
 
     def __init__(
@@ -98,7 +99,7 @@ class DistributedStrategy:
 
     def backward(self, batch: Batch, last: bool) -> Loss:
         with self.sync_gradients(last):
-            total, count, logged = self.loss_module(batch.to(self.ranks.device))
+            total, count, logged = self.loss_module(batch)
             total.backward()
         if last:
             self._average_buffers()
@@ -131,7 +132,7 @@ class DistributedStrategy:
 
 
 def strategy_for(
-    model: Model, task: Task, parallelism: Parallelism, ranks: Ranks, example: Batch, dim: int
+    model: Model, task: LossFunction, parallelism: Parallelism, ranks: Ranks, example: Batch, dim: int
 ) -> Strategy:
     """The strategy for this process. `example` is any batch; it serves to find the weights that get gradients. `dim` is
     the width of the model."""
@@ -139,18 +140,17 @@ def strategy_for(
         threads = torch.get_num_threads()
         return (
             ThreadedReplicas(model, task, threads, dim)
-            if threads > 1 and can_thread(model)
+            if threads > 1 and ranks.device.type == "cpu" and can_thread(model)
             else SingleProcessStrategy(model, task)
         )
     model.train()
     return replicated(model, task, ranks, example) if parallelism == "replicated" else sharded(model, task, ranks)
 
 
-def replicated(whole: Model, task: Task, ranks: Ranks, example: Batch) -> Strategy:
+def replicated(model: Model, task: LossFunction, ranks: Ranks, example: Batch) -> Strategy:
     """DDP: every rank has the whole model; gradients are averaged over ranks during the backward pass."""
-    model = whole if ranks.device.type == "cpu" else copy.deepcopy(whole).to(ranks.device)
     loss_module = LossModule(model, task)
-    trial_backward(loss_module, example.to(ranks.device))
+    trial_backward(loss_module, example, ranks.device)
     unused = any(p.grad is None for p in loss_module.parameters() if p.requires_grad)
     loss_module.zero_grad()
     with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch 2.13 renamed broadcast_buffers
@@ -159,24 +159,24 @@ def replicated(whole: Model, task: Task, ranks: Ranks, example: Batch) -> Strate
         )
     # The first backward pass determines the gradient buckets, and with them the order of the sums. It runs here, before
     # a new training and before a resumed one; otherwise their results would not be bit-identical.
-    trial_backward(ddp, example.to(ranks.device))
+    trial_backward(ddp, example, ranks.device)
     ddp.zero_grad()
-    return DistributedStrategy(whole, model, ranks, ddp, lambda last: nullcontext() if last else ddp.no_sync())
+    return DistributedStrategy(model, model, ranks, ddp, lambda last: nullcontext() if last else ddp.no_sync())
 
 
-def trial_backward(loss_module: nn.Module, example: Batch) -> None:
+def trial_backward(loss_module: nn.Module, example: Batch, device: torch.device) -> None:
     """A forward and a backward pass that leave gradients, but restore buffers and the random state."""
     saved = {name: buffer.clone() for name, buffer in loss_module.named_buffers()}
-    with torch.random.fork_rng():
+    with fork_random_states(device):
         loss_module(example)[0].backward()
     for name, buffer in loss_module.named_buffers():
         if name in saved and saved[name].shape == buffer.shape:
             buffer.copy_(saved[name])
 
 
-def sharded(whole: Model, task: Task, ranks: Ranks) -> Strategy:
+def sharded(whole: Model, task: LossFunction, ranks: Ranks) -> Strategy:
     """FSDP2: every rank keeps a shard of each weight, its gradient and its optimizer state. Rank 0 also has the
-    complete model in memory, which validation needs."""
+    complete model, which validation needs, in the memory of the CPU: it may not fit on one GPU."""
     from torch.distributed.fsdp import fully_shard
 
     model = copy.deepcopy(whole) if ranks.is_main else whole

@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from saccade.data.batches import Batch
 from saccade.models.assemble import Model
-from saccade.parts.dropout import Dropout
+from saccade.parts.randomness import set_generator
 from saccade.runs.weights import named_tensors
 from saccade.tasks.losses import Loss
-from saccade.tasks.task import Task
+from saccade.training.device_loss import LossFunction
 
 MIN_SHARD_TOKENS = 256  # padded tokens of a shard on its longer side; smaller shards are not worth a thread
 # Padded tokens × model width of a shard: larger shards are hardly faster, and their activations need memory.
@@ -43,25 +43,30 @@ def can_thread(model: Model) -> bool:
 
 class ThreadedReplicas:
     """A model and its replicas, one per thread. They share their weights; each has its own notes and its own random
-    generator for dropout.
+    generator.
 
     Gradients are summed in a fixed order, and the replicas' generators are seeded from torch's global one, so the same
     number of threads gives bit-identical gradients.
     """
 
-    def __init__(self, model: Model, task: Task, threads: int, dim: int):
+    def __init__(self, model: Model, task: LossFunction, threads: int, dim: int):
         self.model, self.task = model, task
         self._shard_tokens = max(MIN_SHARD_TOKENS, MAX_LAYER_ACTIVATIONS // dim)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._replicas = [model, *(_replica(model) for _ in range(threads - 1))]
+        self._generators = [torch.Generator() for _ in self._replicas[1:]]  # the model itself draws from torch's
+        for replica, generator in zip(self._replicas[1:], self._generators, strict=True):
+            set_generator(replica, generator)
         self._pool = ThreadPoolExecutor(threads, "replica", torch.set_num_threads, (1,))
         self._keeps_separate = sum(p.numel() for p in self._parameters) <= MAX_SEPARATE_GRADIENTS
 
     def backward(self, batch: Batch, last: bool) -> Loss:
         threads = max(1, min(len(self._replicas), batch.longer_side_tokens // MIN_SHARD_TOKENS))
         shards = batch.split(threads * math.ceil(batch.longer_side_tokens / (threads * self._shard_tokens)))
-        for replica in self._replicas[1:threads]:
-            _reseed(replica, self.model.training)
+        for replica, generator in zip(self._replicas[1:threads], self._generators, strict=False):
+            if replica.training != self.model.training:
+                replica.train(self.model.training)
+            generator.manual_seed(int(torch.randint(2**63 - 1, ())))
         by_thread = [[*enumerate(shards)][i::threads] for i in range(threads)]
         if self._keeps_separate or len(shards) <= threads:
             return _sum(self._sum_separate(by_thread))
@@ -164,23 +169,7 @@ class _OrderedAccumulation:
 
 def _replica(model: Model) -> Model:
     """Another module tree that shares the weights."""
-    replica = copy.deepcopy(model, {id(p): p for p in model.parameters()})
-    generator = torch.Generator()
-    for part in replica.modules():
-        if isinstance(part, Dropout):
-            part.generator = generator
-    return replica
-
-
-def _reseed(replica: Model, training: bool) -> None:
-    """Set the mode of a replica, and seed its generator for this update."""
-    if replica.training != training:
-        replica.train(training)
-    seed = int(torch.randint(2**63 - 1, ()))
-    for part in replica.modules():
-        if isinstance(part, Dropout) and part.generator is not None:
-            part.generator.manual_seed(seed)
-            return  # all parts share the generator
+    return copy.deepcopy(model, {id(p): p for p in model.parameters()})
 
 
 def _added(total: Tensor | None, gradient: Tensor | None) -> Tensor | None:

@@ -18,6 +18,7 @@ from contracts.variants import NO_DROPOUT
 from saccade.cli import app
 from saccade.config import python_layer, resolve, schema
 from saccade.data.codecs import Codecs
+from saccade.data.source_codecs import SOURCE_CODECS
 from saccade.data.sources.rows import Pair, Row, Series, Tagged
 from saccade.data.tokenizers import WordKind
 from saccade.decode.engine import DecodeConfig
@@ -136,6 +137,11 @@ def _values(encoded: Encoded) -> list[tuple[list[Any], list[int]]]:
     return [(corpus.source(row).tolist(), corpus.target(row).tolist()) for row in range(len(corpus))]
 
 
+def check_placeholder(case: TaskCase) -> None:
+    """What the recipe expects the model to read, from the type of the rows, is what the learned codec gives it."""
+    assert type(SOURCE_CODECS[type(case.rows[0])].placeholder) is type(case.codecs.source.input)
+
+
 def check_encoding(case: TaskCase) -> None:
     """Every row is encoded, in one or several windows, or counted as left out. No encoded row is longer than the
     limit, and all of them are named by their locations."""
@@ -238,6 +244,7 @@ def check_python_rows(case: TaskCase) -> None:
 TASK_CHECKS = (check_words, check_accepted_rows)
 CASE_CHECKS = (
     check_codecs,
+    check_placeholder,
     check_encoding,
     check_loss,
     check_validation,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from contracts.checks.decoding import check_incremental_decoding
@@ -17,25 +18,43 @@ from contracts.checks.models import (
     check_dropout_rates_are_used,
     check_training_after_inference,
 )
-from contracts.checks.pointwise import check_pointwise
+from contracts.checks.pointwise import check_feed_forward, check_pointwise
 from contracts.checks.positions import check_position
+from contracts.checks.randomness import check_draws_from_its_generator, check_stochastic_depth
 from contracts.checks.schedules import check_schedule
 from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, on_model, patched
-from contracts.variants import DEFAULT, NO_DROPOUT, B, D, T, V
+from contracts.variants import DEFAULT, NO_DROPOUT, B, D, T, V, named
 from saccade.inputs import Tokens
+from saccade.models.assemble import Model
 from saccade.models.stacked import Stacked
 from saccade.optim.schedules import InverseRoot
-from saccade.parts import Dropout, LayerNorm, Learned, Rotary, Sinusoidal, TokenEmbedding
+from saccade.parts import (
+    Dropout,
+    Hard,
+    LayerNorm,
+    Learned,
+    PlainFeedForward,
+    RecurrentNet,
+    Rotary,
+    Sinusoidal,
+    StochasticDepth,
+    TokenEmbedding,
+)
 from saccade.places import Places
 
 pytestmark = pytest.mark.slow
 # The original functions: the defects below call them after they are patched.
 STEP, EMBED, PLACES_OF, TURN = Stacked.step, Sinusoidal.embed, Places.of, Rotary.turn
+FEED_FORWARD = PlainFeedForward.forward
 IDS = torch.randint(V, (B, T), generator=torch.Generator().manual_seed(0))
 
 
 def norm_over_the_batch(self: nn.LayerNorm, x: torch.Tensor) -> torch.Tensor:
     return (x - x.mean((0, 1))) * self.weight + self.bias
+
+
+def feed_forward_that_counts_padding(self: PlainFeedForward, x: torch.Tensor, places: Places) -> torch.Tensor:
+    return FEED_FORWARD(self, x, places) * places.keep.float().mean()
 
 
 def sinusoid_from_position_0(self: Any, x: torch.Tensor, places: Places) -> torch.Tensor:
@@ -78,6 +97,22 @@ def dropout_in_evaluation(self: Dropout, x: torch.Tensor) -> torch.Tensor:
     return x * random_mask(self, x) * (256 / (256 - self.threshold))
 
 
+def mask_of_global_generator(self: Dropout, x: torch.Tensor) -> torch.Tensor:
+    return random_mask(self, x) * (256 / (256 - self.threshold))
+
+
+def sample_of_global_generator(self: Hard, p: torch.Tensor) -> torch.Tensor:
+    return (p + torch.rand(p.shape)).argmax(-1, keepdim=True)
+
+
+def rows_dropped_without_rescaling(self: StochasticDepth, x: torch.Tensor) -> torch.Tensor:
+    return x * (torch.rand(len(x), 1, 1) >= self.rate) if self.training else x
+
+
+def model_with_dropout(label: str = "default") -> Model:
+    return named(label).changed(dropout=dict.fromkeys(NO_DROPOUT, 0.5)).fresh()
+
+
 def dropout_check() -> None:
     check_dropout(Dropout, 0.1)
 
@@ -93,6 +128,11 @@ DEFECTS = [
         "a norm over the batch",
         patched(LayerNorm, "forward", norm_over_the_batch),
         (on_model(check_padding_has_no_effect), lambda: check_pointwise(LayerNorm(D))),
+    ),
+    Defect(
+        "a feed-forward that shares its capacity with padding",
+        patched(PlainFeedForward, "forward", feed_forward_that_counts_padding),
+        (lambda: check_feed_forward(PlainFeedForward(D)), on_model(check_padding_has_no_effect)),
     ),
     Defect(
         "sinusoidal positions start at 0 in every step",
@@ -142,6 +182,31 @@ DEFECTS = [
         "dropout of eight neighboring values at once",
         patched(Dropout, "forward", dropout_in_groups_of_eight),
         (dropout_check,),
+    ),
+    Defect(
+        "dropout that draws from torch's global generator",
+        patched(Dropout, "_mask", mask_of_global_generator),
+        (lambda: check_draws_from_its_generator(model_with_dropout()),),
+    ),
+    Defect(
+        "hard attention that draws from torch's global generator",
+        patched(Hard, "sample", sample_of_global_generator),
+        (lambda: check_draws_from_its_generator(named("hard-additive").fresh()),),
+    ),
+    Defect(
+        "dropout between the layers of a recurrent net that draws from torch's global generator",
+        patched(RecurrentNet, "_layer_by_layer", lambda self, x, state: self.net(x, state)),
+        (lambda: check_draws_from_its_generator(model_with_dropout("recurrent-gru-before")),),
+    ),
+    Defect(
+        "stochastic depth that drops values instead of rows",
+        patched(StochasticDepth, "forward", lambda self, x: F.dropout(x, self.rate, self.training)),
+        (lambda: check_stochastic_depth(StochasticDepth, 0.3),),
+    ),
+    Defect(
+        "stochastic depth without rescaling",
+        patched(StochasticDepth, "forward", rows_dropped_without_rescaling),
+        (lambda: check_stochastic_depth(StochasticDepth, 0.3),),
     ),
     Defect(
         "a dropout rate of the config has no effect",

@@ -9,7 +9,9 @@ import pytest
 from contracts.checks import tasks as checks
 from contracts.checks.tasks import TaskCase, cases
 from saccade.data.codecs import Codecs, LabelCodec
+from saccade.data.source_codecs import TextCodec
 from saccade.data.sources.rows import Row, Tagged
+from saccade.inputs import Frames
 from saccade.tasks.evaluation import Evaluation
 from saccade.tasks.losses import Loss
 from saccade.tasks.tagging import Tagging
@@ -131,6 +133,14 @@ class ReversesPythonRows(Tagging):
 
     def row(self, codecs: Any, source: Any, target: Any, location: str) -> Any:
         return super().row(codecs, source[::-1], target, location)
+
+
+def test_contract_fails_on_a_source_codec_with_a_placeholder_of_another_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = cases(Tagging())["sentences"]
+    checks.check_placeholder(case)
+    monkeypatch.setattr(TextCodec, "placeholder", Frames(8))
+    with pytest.raises(AssertionError):
+        checks.check_placeholder(case)
 
 
 TASK_DEFECTS = {WithoutCommand: checks.check_words, TooStrict: checks.check_accepted_rows}
