@@ -42,6 +42,7 @@ from saccade.devices import DeviceName, Precision
 from saccade.errors import BuildError, ConfigError, DataError
 from saccade.inputs import Input
 from saccade.models.assemble import ModelConfig, assemble, expand_block, sides_with_blocks
+from saccade.optim.freeze import freeze
 from saccade.optim.optimizers import OptimizerSlot, adamw
 from saccade.optim.schedules import InverseRoot, ScheduleSlot
 from saccade.parts.token_costs import check_cost_terms
@@ -95,6 +96,11 @@ class TrainConfig(Config):
     device: DeviceName = "auto"  # auto: cuda, else mps, else cpu; several ranks take a cuda device each
     precision: Precision = "float32"  # bfloat16: mixed precision, matrix products in bfloat16 and the rest in float32
     parallelism: Literal["replicated", "sharded"] = "replicated"  # each rank holds the whole model, or a shard of it
+    start_from: str = ""  # fine-tuning: the run whose weights the training starts with
+    start_checkpoint: str = "auto"  # of that run: auto, average, best, latest or step-N
+    # What is taken from that run besides the weights: both tokenizers (or tokenizer and labels), the source's, or none.
+    start_vocabulary: Literal["both", "source", "none"] = "both"
+    freeze: tuple[str, ...] = ()  # patterns of the names of weights that are not trained, such as "encoder.*"
 
 
 class Recipe(Config):
@@ -178,6 +184,7 @@ def check_buildable(recipe: Recipe) -> None:
     except BuildError as error:
         raise ConfigError(str(error)) from None
     _check_task(recipe, task)
+    _check_start(recipe, task)
     longest = recipe.data.longest
     positions = int(task.collate.lengths(np.array([longest]), np.array([longest]))[0])
     if recipe.train.batch_tokens < positions:
@@ -190,9 +197,12 @@ def check_buildable(recipe: Recipe) -> None:
         model = assemble(recipe.model, placeholder_input(recipe), 8, task.reads)
     for key in unused_choices(recipe.model, used, "model"):
         raise ConfigError(f"{key}: has no effect, because nothing in this model uses it; leave it out")
+    freeze(model, recipe.train.freeze)  # refuses patterns that match nothing or all weights
+    # An imported run may have one vocabulary for two tokenizers; a training learns one only with data.joint.
+    one_vocabulary = recipe.data.joint or takes_all_codecs(recipe)
     try:
         check_cost_terms(task.token_cost, model.head.cost_terms, kind_of(recipe.model.head))
-        task.check(model, recipe.model, recipe.data.joint)
+        task.check(model, recipe.model, one_vocabulary)
     except BuildError as error:
         raise ConfigError(f"{'.'.join(('task', *error.key))}: {error.reason}") from None
     for name, side in (("encoder", model.encoder), ("decoder", model.decoder)):
@@ -201,6 +211,24 @@ def check_buildable(recipe: Recipe) -> None:
                 f"model.{name}.position.longest: {side.longest} positions cannot hold the longest row, which takes "
                 f"{positions} with data.longest = {longest}; raise it or lower data.longest"
             )
+
+
+def takes_all_codecs(recipe: Recipe) -> bool:
+    """Whether the tokenizers (and labels) are those of the run that the training starts from."""
+    return bool(recipe.train.start_from) and recipe.train.start_vocabulary == "both"
+
+
+def _check_start(recipe: Recipe, task: Task) -> None:
+    """Check the settings of a training that starts from another run."""
+    train = recipe.train
+    for key in ("start_checkpoint", "start_vocabulary"):
+        if not train.start_from and getattr(train, key) != TrainConfig.model_fields[key].default:
+            raise ConfigError(f"train.{key}: has no effect without train.start_from; set that too, or leave it out")
+    if train.start_vocabulary == "source" and not task.has_labels and recipe.data.joint:
+        raise ConfigError(
+            'train.start_vocabulary: "source" takes the tokenizer of one language, but data.joint is true: both '
+            'languages have the same tokenizer; set data.joint = false, or choose "both" or "none"'
+        )
 
 
 def _check_task(recipe: Recipe, task: Task) -> None:

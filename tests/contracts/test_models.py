@@ -30,8 +30,10 @@ from contracts.checks.masking import (
     check_padding_has_no_effect,
 )
 from contracts.checks.models import (
+    check_adoption,
     check_double_precision,
     check_dropout_rates_are_used,
+    check_frozen_weights,
     check_gradients_reach_all_weights,
     check_save_and_load,
     check_shapes,
@@ -60,6 +62,7 @@ VALUE_CHECKS: list[Check] = [
     check_fused_attention,
     check_fully_padded_source,
     check_losses_are_sums,
+    check_frozen_weights,
     check_training_after_inference,
     check_double_precision,
 ]
@@ -110,6 +113,12 @@ def test_coverage_is_sum_of_attention_weights(variant: Variant) -> None:
 @every_variant
 def test_loaded_model_equals_saved_model(variant: Variant, tmp_path: Path) -> None:
     check_save_and_load(variant.fresh, tmp_path)
+
+
+@pytest.mark.usefixtures("without_shape_checks")
+@every_variant
+def test_model_adopts_all_weights_of_the_same_config(variant: Variant, tmp_path: Path) -> None:
+    check_adoption(variant.fresh, tmp_path)
 
 
 SELECTED = [DEFAULT, named("recurrent-gru-before"), named("coverage-after")]

@@ -31,6 +31,8 @@ OTHER_VALUES = {
     "train.schedule.rate": 0.02,
     "train.validate_every": 5,
     "train.best_by": '"bleu"',
+    "train.start_from": '"runs/other"',
+    "train.freeze": '["encoder.*"]',
     "decode.search.size": 2,
 }
 

@@ -135,6 +135,9 @@ def test_error_names_the_run_with_a_damaged_config_or_damaged_data_checksums(
     damage: str, name: str, run: Path, recipe: Recipe
 ):
     DAMAGES[damage](run / name)
+    if (name, damage) == ("config.toml", "a missing second half"):  # TOML that ends with a whole line is valid
+        text = (run / name).read_bytes()
+        os.truncate(run / name, text.rindex(b"=") + 1)
     with pytest.raises(RunError, match=rf"{re.escape(str(run))}[\s\S]*; restore the file from a copy of the run"):
         train(recipe, run, Recorder())
 

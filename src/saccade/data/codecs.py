@@ -27,17 +27,20 @@ class Codecs(Generic[_Source, _Target]):
 
 
 class InputCodec(Protocol):
-    """What a model must know of the codec of its sources."""
+    """What a model must know of the codec of its sources, and the bytes by which two codecs are compared."""
 
     @property
     def input(self) -> Input: ...
+    def dump(self) -> bytes: ...
 
 
 class OutputCodec(Protocol):
-    """What a model must know of the codec of its targets: the number of tokens or labels."""
+    """What a model must know of the codec of its targets: the number of tokens or labels; and the bytes by which two
+    codecs are compared."""
 
     @property
     def size(self) -> int: ...
+    def dump(self) -> bytes: ...
 
 
 AnyCodecs = Codecs[InputCodec, OutputCodec]

@@ -1,6 +1,7 @@
 """The model card of an exported folder: the model, its scores, and how to use it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import saccade
@@ -31,7 +32,7 @@ def card(run: ExportableRun, name: str) -> str:
             f"# {name}",
             "",
             f"A Transformer of {parameters:,} parameters, trained with Saccade {saccade.__version__} "
-            f"(checkpoint {run.checkpoint.name}).",
+            f"(checkpoint {run.checkpoint.name}){_parent(run)}.",
             "",
             f"## Scores{f' on the {split} data' if rows else ''}",
             "",
@@ -41,6 +42,12 @@ def card(run: ExportableRun, name: str) -> str:
             "",
         ]
     )
+
+
+def _parent(run: ExportableRun) -> str:
+    """The name of the run whose weights the training started with."""
+    parent = run.folder.parent()
+    return f", fine-tuned from {Path(parent['run']).name} ({parent['checkpoint']})" if parent else ""
 
 
 _USE = [

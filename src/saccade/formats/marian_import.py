@@ -246,7 +246,7 @@ def _side(config: MarianConfig, side: str, activation: str) -> dict[str, Any]:
         "embedding": {"kind": "tokens", "scaled": config.scale_embedding},
         "block": {
             "self": heads,
-            "cross": heads,
+            **({"cross": heads} if side == "decoder" else {}),
             "connection": "post",
             "feed_forward": {"inner": getattr(config, f"{side}_ffn_dim"), "activation": activation},
         },

@@ -1,4 +1,5 @@
-"""Optimizers: model → torch optimizer of all its weights. Checkpoints hold the optimizer's state by parameter name."""
+"""Optimizers: model → torch optimizer of all its weights that are not frozen. Checkpoints hold the optimizer's state by
+parameter name."""
 
 from collections.abc import Callable
 from typing import Annotated
@@ -20,7 +21,7 @@ def adamw(
 ) -> torch.optim.Optimizer:
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019). Weight decay applies to matrices, not to biases and
     norms."""
-    return _adamw(list(model.parameters()), betas, eps, weight_decay)
+    return _adamw(_trained(model), betas, eps, weight_decay)
 
 
 def muon(
@@ -38,7 +39,7 @@ def muon(
             'muon needs whole matrices, but they are sharded; use train.parallelism = "replicated", or adamw'
         )
     matrix_ids = {id(matrix) for matrix in matrices}
-    rest = _adamw([p for p in model.parameters() if id(p) not in matrix_ids], betas, eps, weight_decay)
+    rest = _adamw([p for p in _trained(model) if id(p) not in matrix_ids], betas, eps, weight_decay)
     return Muon(matrices, rest, momentum=momentum, weight_decay=weight_decay)
 
 
@@ -49,18 +50,23 @@ def _adamw(
         {"params": [p for p in parameters if p.dim() > 1], "weight_decay": weight_decay},
         {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW([g for g in groups if g["params"]], betas=betas, eps=eps, fused=True)
+    optimizer = torch.optim.AdamW(groups, betas=betas, eps=eps, fused=True)
     # a fused step of torch 2.13 does not increase the parameters' version counters, but the fused decoder, which keeps
     # copies of the weights, relies on them
     optimizer.register_step_post_hook(lambda *_: torch.autograd.graph.increment_version(parameters))
     return optimizer
 
 
+def _trained(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that are not frozen."""
+    return [p for p in model.parameters() if p.requires_grad]
+
+
 def _linear_weights(model: nn.Module) -> list[nn.Parameter]:
     """The weight matrices of linear layers, without the head's: its rows are independent vectors, one per token."""
     layers = (part for name, part in model.named_modules() if not name.startswith("head."))
     linear = {id(part.weight) for part in layers if isinstance(part, nn.Linear)}
-    return [p for p in model.parameters() if id(p) in linear]
+    return [p for p in _trained(model) if id(p) in linear]
 
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adamw": adamw, "muon": muon}

@@ -26,7 +26,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if not _uses_onednn(x, weight):
         return F.linear(x, weight, bias)
     rows = x.reshape(-1, x.shape[-1])
-    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+    trained = x.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    if trained and torch.is_grad_enabled():
         y: Tensor = _OneDnnLinear.apply(rows, weight, bias)
     else:
         y = linear_no_grad(pad_rows(rows), weight, bias)[: len(rows)]

@@ -64,7 +64,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         smoothing, r_drop = cost.smoothing, cost.r_drop
         d_hidden = torch.empty_like(hidden)
-        d_weight_t = hidden.new_zeros(weight.shape[::-1]) if needs_gradient else None  # of weight.T
+        trains_weight = needs_gradient and weight.requires_grad
+        d_weight_t = hidden.new_zeros(weight.shape[::-1]) if trains_weight else None  # of weight.T
         d_bias = torch.zeros_like(bias) if needs_gradient and bias is not None else None
         mean_weight, mean_bias = weight.mean(0), 0.0 if bias is None else bias.mean()
         product_weight = weight.to(torch.get_autocast_dtype(weight.device.type)) if is_mixed(weight) else weight
@@ -74,11 +75,12 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             h, n = pad_rows(h), len(t)
             chunk, d_logits = _chunk_costs(h, product_weight, bias, t, r_drop)
             chunks.append(chunk)
-            if d_weight_t is None:
+            if not needs_gradient:
                 continue
             d_logits.scatter_add_(1, t[:, None], d_logits.new_full((n, 1), smoothing - 1))
             dh.copy_(linear_no_grad(d_logits, product_weight.t())[:n])
-            d_weight_t += linear_no_grad(h.t(), d_logits.t())  # padding rows of h are zero and add nothing
+            if d_weight_t is not None:
+                d_weight_t += linear_no_grad(h.t(), d_logits.t())  # padding rows of h are zero and add nothing
             if d_bias is not None:
                 d_bias += d_logits[:n].sum(0)
         costs = _RowCosts(*map(torch.cat, zip(*chunks, strict=True))) if chunks else _RowCosts(*hidden.new_zeros(3, 0))
@@ -166,7 +168,8 @@ def cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """The loss of `Head.loss` for logits = hidden @ weight.T + bias; gradients are computed only if needed."""
     hidden = hidden.to(weight.dtype)
-    needs_gradient = torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad)
+    trained = hidden.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
+    needs_gradient = torch.is_grad_enabled() and trained
     total, row_costs = ChunkedCrossEntropy.apply(hidden, weight, bias, target, cost, needs_gradient)
     return total, row_costs
 

@@ -78,9 +78,9 @@ class Checkpoints:
             return None
         return self._existing(target)
 
-    def find(self, name: str) -> Path:
+    def find(self, name: str, option: str = CHECKPOINT_OPTION) -> Path:
         """The checkpoint called `average`, `best`, `latest`, `step-N` or `auto` (the average if there is one, else the
-        best, else the latest)."""
+        best, else the latest). `option` is what an error tells the user to correct."""
         names = {"average": self._existing("average"), "best": self.marked("best"), "latest": self.marked("latest")}
         if name == "auto":
             newest = next((self.at(step) for step in reversed(self.steps())), None)
@@ -98,7 +98,7 @@ class Checkpoints:
                 )
             raise RunError(
                 f"{self.folder}: there is no checkpoint '{name}' (available: {', '.join(existing)}); choose one of "
-                f"these with {CHECKPOINT_OPTION}"
+                f"these with {option}"
             )
         return path
 

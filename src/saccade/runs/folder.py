@@ -1,7 +1,7 @@
 """The run folder: config, codecs, data checksums, checkpoints, metrics."""
 
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,11 @@ from saccade.recipe import Recipe
 from saccade.runs.checkpoints import FORMAT, Checkpoints
 from saccade.runs.files import locked, read_json, sha256, to_json, verify, write_bytes, write_folder
 
-ALIGNMENT_FILE, CONFIG_FILE, DATA_FILE, METRICS_FILE, TIMING_FILE, LOCK_FILE, CODECS_FOLDER = (
+ALIGNMENT_FILE, CONFIG_FILE, DATA_FILE, PARENT_FILE, METRICS_FILE, TIMING_FILE, LOCK_FILE, CODECS_FOLDER = (
     "alignment.json",
     "config.toml",
     "data.json",
+    "parent.json",
     "metrics.jsonl",
     "timing.jsonl",
     "lock",
@@ -146,12 +147,33 @@ class RunFolder:
                 raise RunError(f"{self.path}: cannot be written: {error.strerror}") from None
             yield
 
-    def store(self, config: Recipe, checksums: dict[str, str], codecs: AnyCodecs) -> None:
-        """Write the config, the data checksums and, in a new run, the codecs."""
+    def store(
+        self,
+        config: Recipe,
+        checksums: dict[str, str],
+        codecs: AnyCodecs,
+        parent: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the config, the data checksums and, in a new run, the codecs and the facts about the run whose weights
+        it starts with."""
         if not self.started():
             self._write_codecs(config, codecs)
+            if parent is None:
+                (self.path / PARENT_FILE).unlink(missing_ok=True)
+            else:
+                write_bytes(self.path / PARENT_FILE, to_json(parent))
         write_bytes(self.path / DATA_FILE, to_json({"format": FORMAT, "sha256": checksums}))
         write_bytes(self.path / CONFIG_FILE, to_toml(config).encode())
+
+    def parent(self) -> dict[str, Any] | None:
+        """The facts about the run whose weights this run started with; None if it started with random weights."""
+        if not (self.path / PARENT_FILE).is_file():
+            return None
+        with remedy(RESTORE):
+            facts = read_json(self.path / PARENT_FILE)
+            if not isinstance(facts, dict) or not all(isinstance(facts.get(k), str) for k in ("run", "checkpoint")):
+                raise RunError(f"{self.path / PARENT_FILE}: is damaged: it names no run")
+        return facts
 
     def data_checksums(self) -> dict[str, str]:
         """Option name, such as data.train.src → SHA-256 of the file that the run was trained with."""

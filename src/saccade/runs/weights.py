@@ -71,6 +71,14 @@ def _dump(state: Mapping[str, Any], path: Path) -> None:
 def load_weights(model: nn.Module, folder: Path) -> dict[str, Any]:
     """Verify a checkpoint, copy its weights into the model and return its manifest. A shared tensor may be stored under
     any of its names."""
+    tensors, manifest = read_weights(folder)
+    with remedy(Checkpoints(folder.parent).advice_if_damaged(folder)):
+        _copy(tensors, model, folder / WEIGHTS)
+    return manifest
+
+
+def read_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Verify a checkpoint, and return its tensors and its manifest."""
     checkpoints = Checkpoints(folder.parent)
     manifest = checkpoints.verify(folder)
     if manifest.get("format") != FORMAT:
@@ -79,8 +87,7 @@ def load_weights(model: nn.Module, folder: Path) -> dict[str, Any]:
             "use the version that wrote it, or train again"
         )
     with remedy(checkpoints.advice_if_damaged(folder)):
-        _copy(_load(folder, WEIGHTS, manifest), model, folder / WEIGHTS)
-    return manifest
+        return _load(folder, WEIGHTS, manifest), manifest
 
 
 def _copy(stored: dict[str, Tensor], model: nn.Module, path: Path) -> None:

@@ -15,6 +15,7 @@ from saccade.data.sources.series import groups_in_several_splits
 from saccade.devices import RANDOM_STATES, check_precision, random_states, restore_random_states
 from saccade.errors import BuildError, ConfigError, DataError, RunError
 from saccade.models.assemble import Model
+from saccade.optim.freeze import freeze
 from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe, sources_of
 from saccade.runs.folder import RunFolder, checksums
@@ -22,6 +23,7 @@ from saccade.tasks.task import Encoded, Task, check_rows
 from saccade.training.device_loss import DeviceLoss
 from saccade.training.progress import Reporter
 from saccade.training.ranks import Ranks, SingleProcess, rank_seed
+from saccade.training.start import Parent, parent_of
 from saccade.training.strategies import Strategy, full_tensor, shard_like, strategy_for
 from saccade.training.training_rows import LoadedRows, TrainingRows, cached_pairs, no_rows
 
@@ -41,6 +43,7 @@ class TrainingJob:
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     checksums: dict[str, str]
+    parent: dict[str, Any] | None  # on rank 0: the facts about the run whose weights a new run starts with
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -110,14 +113,20 @@ def prepare(
     cached = cached_pairs(recipe, splits["train"], sums, run.path, report.say)
     data = read_data(recipe, task, {split: splits[split] for split in splits if split != "train" or not cached})
     rows = cached or LoadedRows(recipe, data.pop("train"), report.say)
-    codecs = codecs_of(recipe, run, rows, ranks)
+    parent = parent_of(recipe) if ranks.is_main and not run.started() else None
+    codecs = codecs_of(recipe, run, rows, ranks, parent)
     train, dev = encode_data(recipe, task, rows, data, codecs, report, ranks)
     task.prepare(train, report.say)
     model = run.model(recipe, codecs)
+    facts = parent.start(model, recipe, codecs, report.say) if parent else None
+    if frozen := freeze(model, recipe.train.freeze):
+        report.say(frozen)
     if recipe.train.parallelism == "replicated" or ranks.count == 1:
         model = model.to(ranks.device)
     loss = DeviceLoss(task, ranks.device, recipe.train.precision)
     strategy = strategy_for(model, loss, recipe.train.parallelism, ranks, train.corpus.batch([0]), recipe.model.dim)
+    if recipe.train.start_from:
+        strategy.broadcast_weights()
     if ranks.count > 1:
         torch.manual_seed(rank_seed(recipe.seed, ranks.rank))
     try:
@@ -136,6 +145,7 @@ def prepare(
         optimizer=optimizer,
         schedule=build(recipe.train.schedule, "train.schedule", updates=recipe.train.updates),
         checksums=sums,
+        parent=facts,
     )
 
 
@@ -194,21 +204,23 @@ def check_same_data_on_ranks(sums: dict[str, str], ranks: Ranks) -> None:
             raise DataError(f"{key}: differs from the file of rank 0; give every machine the same files")
 
 
-def codecs_of(recipe: Recipe, run: RunFolder, rows: TrainingRows, ranks: Ranks) -> AnyCodecs:
+def codecs_of(recipe: Recipe, run: RunFolder, rows: TrainingRows, ranks: Ranks, parent: Parent | None) -> AnyCodecs:
     """The codecs of rank 0, on every rank."""
     if ranks.count == 1:
-        return own_codecs(recipe, run, rows)
+        return own_codecs(recipe, run, rows, parent)
     task = recipe.built_task
-    codecs = own_codecs(recipe, run, rows) if ranks.is_main else None
+    codecs = own_codecs(recipe, run, rows, parent) if ranks.is_main else None
     files = {name: b64encode(content).decode() for name, content in task.files(codecs).items()} if codecs else {}
     files = {name: b64decode(content) for name, content in ranks.broadcast(files).items()}
     return codecs or task.read(files, build(recipe.data.tokenizer, "data.tokenizer"), recipe.data.joint)
 
 
-def own_codecs(recipe: Recipe, run: RunFolder, rows: TrainingRows) -> AnyCodecs:
-    """The stored codecs of the run; in a new run, codecs learned from the training rows."""
+def own_codecs(recipe: Recipe, run: RunFolder, rows: TrainingRows, parent: Parent | None) -> AnyCodecs:
+    """The stored codecs of the run; in a new run, those of its parent, or codecs learned from the training rows."""
     stored = run.codecs(recipe) if run.started() else None
-    return stored or rows.learn()
+    if stored is not None:
+        return stored
+    return parent.codecs_for(recipe, rows.iterate(), rows.learn) if parent else rows.learn()
 
 
 def _counted(reasons: dict[str, int]) -> str:

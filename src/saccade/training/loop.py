@@ -37,7 +37,7 @@ def train(recipe: Recipe, path: Path, report: Reporter, *, allow_change: bool = 
         report = report if ranks.is_main else Silent()
         job = prepare(recipe, run, report, allow_change, ranks)
         if ranks.is_main:
-            run.store(recipe, job.checksums, job.codecs)
+            run.store(recipe, job.checksums, job.codecs, job.parent)
         state = restore(job, run, report)
         try:
             with Interrupts() as interrupts:

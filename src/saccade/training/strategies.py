@@ -151,7 +151,7 @@ def replicated(model: Model, task: LossFunction, ranks: Ranks, example: Batch) -
     """DDP: every rank has the whole model; gradients are averaged over ranks during the backward pass."""
     loss_module = LossModule(model, task)
     trial_backward(loss_module, example, ranks.device)
-    unused = any(p.grad is None for p in loss_module.parameters())
+    unused = any(p.grad is None for p in loss_module.parameters() if p.requires_grad)
     loss_module.zero_grad()
     with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch 2.13 renamed broadcast_buffers
         ddp = DistributedDataParallel(

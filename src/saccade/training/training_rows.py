@@ -15,7 +15,7 @@ from saccade.config import build, factory_of, kind_of, plain
 from saccade.console import track, track_fast
 from saccade.data.codecs import AnyCodecs
 from saccade.data.source_codecs import SOURCE_CODECS
-from saccade.data.sources import LineSource, Loaded, Pair, RowStream, Source
+from saccade.data.sources import LineSource, Loaded, Pair, Row, RowStream, Source
 from saccade.data.sources.rows import line_total
 from saccade.encoding.cache import Cache, key_of, usable_folder
 from saccade.encoding.pair_arrays import PairEncoder, encode_blocks, map_pairs
@@ -37,6 +37,10 @@ class TrainingRows(Protocol):
 
     bad_rows: int
 
+    def iterate(self) -> Iterable[Row]:
+        """All rows, one after the other."""
+        ...
+
     def learn(self) -> AnyCodecs:
         """Learn the codecs."""
         ...
@@ -51,6 +55,9 @@ class LoadedRows:
 
     def __init__(self, recipe: Recipe, loaded: Loaded, report: Report):
         self.recipe, self.rows, self.bad_rows, self.report = recipe, loaded.rows, loaded.bad_rows, report
+
+    def iterate(self) -> Iterable[Row]:
+        return self.rows
 
     def learn(self) -> AnyCodecs:
         self.report(SOURCE_CODECS[type(self.rows[0])].learning)
@@ -70,6 +77,9 @@ class CachedPairs:
     checksums: Mapping[str, str]  # of the data files
     cache: Cache
     bad_rows: int = field(default=0, init=False)
+
+    def iterate(self) -> Iterable[Row]:
+        return self.stream()
 
     def learn(self) -> AnyCodecs:
         task, data = self.recipe.built_task, self.recipe.data

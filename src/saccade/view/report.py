@@ -117,7 +117,16 @@ def _summary(data: ReportData) -> str:
     trained_on = f"trained on {_source(data, 'train')}"
     trained_on += f" with {data.vocabulary_sizes}" if data.vocabulary_sizes else ""
     count = "number of parameters not known yet" if data.parameters is None else f"{data.parameters:,} parameters"
-    return escape(f"{task}, {trained_on}. Model: {networks}; {count}. {_checkpoint(data)}.")
+    return escape(f"{task}, {trained_on}. Model: {networks}; {count}. {_parent(data)}{_checkpoint(data)}.")
+
+
+def _parent(data: ReportData) -> str:
+    """The run whose weights the training started with."""
+    try:
+        parent = data.run.parent()
+    except RunError:
+        return ""
+    return f"Fine-tuned from {parent['run']} ({parent['checkpoint']}). " if parent else ""
 
 
 def _network(side: str, options: Mapping[str, Any]) -> str:

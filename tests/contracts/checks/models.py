@@ -1,21 +1,26 @@
 """Contracts of a whole model: shapes, gradients, saved weights, precision, dropout rates."""
 
+import copy
 import itertools
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from contracts.checks.common import assert_close, assert_differs, perturbed
 from contracts.checks.positions import exceeds_limit
 from contracts.checks.running import ModelInputs, encode, random_inputs, run_model, small_corpus, vocabulary_sizes
 from contracts.variants import B, D, T
+from saccade.data.batches import Batch
 from saccade.data.tokenizers import SPECIAL
 from saccade.models.assemble import Model
+from saccade.optim.freeze import freeze
 from saccade.parts.token_costs import TokenCost
 from saccade.places import select
 from saccade.runs.weights import load_weights, write_checkpoint
 from saccade.tasks.losses import next_token_loss
+from saccade.training import start
 
 
 def check_shapes(model: Model) -> None:
@@ -68,6 +73,43 @@ def check_save_and_load(make: Callable[[int], Model], folder: Path) -> None:
     assert torch.equal(actual.hidden, expected.hidden), "the loaded model computes other hidden states"
     log_probs = [model.head.log_probs(actual.hidden) for model in (saved, loaded)]
     assert torch.equal(*log_probs), "the loaded head computes other log-probabilities"
+
+
+def check_adoption(make: Callable[[int], Model], folder: Path) -> None:
+    """A model that starts from a checkpoint of the same config adopts every tensor, and computes exactly what the saved
+    model does."""
+    saved, started = perturbed(make(1)).eval(), make(2).eval()
+    write_checkpoint(folder / "checkpoint", saved, {}, None)
+    weights, _ = start.weights_by_all_names(folder / "checkpoint")
+    adoption = start.adopt(started, weights, set())
+    assert not adoption.fresh, f"not adopted: {adoption.fresh}"
+    assert not adoption.unused, f"not used: {adoption.unused}"
+    inputs = random_inputs(saved)
+    logits = [model.head.log_probs(run_model(model, inputs).hidden) for model in (saved, started)]
+    assert torch.equal(*logits), "the model that adopted the weights computes something else"
+
+
+def check_frozen_weights(model: Model) -> None:
+    """A frozen weight gets no gradient, and the others get the same gradients as if nothing were frozen. Tested for one
+    half of the weights and for the other half."""
+    names = [name for name, _ in model.named_parameters()]
+    batch = small_corpus(model).batch(range(4))
+    model.double()  # another kernel may round differently
+    expected = _gradients(copy.deepcopy(model), batch)
+    for half in (names[::2], names[1::2]):
+        frozen = copy.deepcopy(model)
+        freeze(frozen, half)
+        gradients = _gradients(frozen, batch)
+        assert gradients.keys() == {*names} - {*half}, "frozen weights get gradients, or others get none"
+        for name, gradient in gradients.items():
+            assert_close(gradient, expected[name], f"the gradient of {name}")
+
+
+def _gradients(model: Model, batch: Batch) -> dict[str, Tensor]:
+    """The gradients of a batch, by the name of the weight."""
+    torch.manual_seed(1)  # hard attention samples
+    next_token_loss(model.train(), batch, TokenCost(0.1)).total.backward()
+    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
 
 
 def check_training_after_inference(model: Model) -> None:

@@ -9,12 +9,16 @@ import torch
 from torch import nn
 
 from contracts.checks import config as config_checks
+from contracts.checks import models as model_checks
+from contracts.checks.common import perturbed
 from contracts.checks.config import check_toml, check_wiring
-from contracts.checks.models import check_save_and_load
+from contracts.checks.models import check_adoption, check_frozen_weights, check_save_and_load
 from contracts.checks.optimizers import check_optimizer, check_optimizer_resumes
-from contracts.variants import DEFAULT
-from saccade.parts import LayerNorm
+from contracts.variants import DEFAULT, named
+from saccade.optim.freeze import freeze
+from saccade.parts import LayerNorm, heads
 from saccade.runs import weights
+from saccade.training import start
 
 pytestmark = pytest.mark.slow
 NAMED_TENSORS = weights.named_tensors  # the original function: a defect calls it after it is patched
@@ -29,6 +33,32 @@ def test_contract_fails_on_checkpoint_without_biases(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(weights, "named_tensors", named_tensors_without_biases)
     with pytest.raises(AssertionError):
         check_save_and_load(DEFAULT.fresh, tmp_path)
+
+
+def test_contract_fails_on_adoption_that_drops_a_tensor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(start, "named_tensors", named_tensors_without_biases)
+    with pytest.raises(AssertionError):
+        check_adoption(DEFAULT.fresh, tmp_path)
+
+
+def test_contract_fails_on_frozen_weights_that_get_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_frozen_weights(perturbed(DEFAULT.fresh()))
+    monkeypatch.setattr(model_checks, "freeze", lambda model, patterns: freeze(model, patterns[1:]))
+    with pytest.raises(AssertionError):
+        check_frozen_weights(perturbed(DEFAULT.fresh()))
+
+
+def test_contract_fails_on_bias_that_is_forgotten_if_its_matrix_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    apply = heads.ChunkedCrossEntropy.apply
+
+    def apply_without_bias(hidden: Any, weight: Any, bias: Any, *rest: Any) -> Any:
+        return apply(hidden, weight, bias if weight.requires_grad else bias.detach(), *rest)
+
+    model = perturbed(named("head=linear").fresh())
+    check_frozen_weights(model)
+    monkeypatch.setattr(heads.ChunkedCrossEntropy, "apply", apply_without_bias)
+    with pytest.raises(AssertionError):
+        check_frozen_weights(model)
 
 
 def test_contract_fails_on_optimizer_without_biases() -> None:
