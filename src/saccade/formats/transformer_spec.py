@@ -44,7 +44,7 @@ KNOWN_PARTS: KnownOptions = {
     TiedHead: {"bias"},
     LinearHead: {"bias"},
 }
-KNOWN_MODEL_KEYS = {"dim", "encoder", "decoder", "head", "shared_embeddings", "dropout"}
+KNOWN_MODEL_KEYS = {"dim", "encoder", "decoder", "head", "shared_embeddings", "dropout", "init"}
 
 
 @dataclass(frozen=True)
