@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import numpy as np
@@ -32,7 +32,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from saccade.config import Choice
 from saccade.data import batches as saccade_batches
-from saccade.data.tokenizers import END, PAD, START
+from saccade.data.sources.rows import Pair
+from saccade.data.tokenizers import END, PAD, START, Tokenizer
 from saccade.decode import loops, search_engine
 from saccade.decode.constraints import Constraints
 from saccade.decode.engine import DecodeConfig
@@ -208,10 +209,11 @@ class TestText:
     """The source sentences, and the forced length of each output (including the end symbol)."""
 
     def __init__(self, job: TrainingJob):
-        self.tokenizer = job.codecs.source
-        self.sources = [pair.source for pair in job.dev]
+        self.tokenizer = cast(Tokenizer, job.codecs.source)  # one tokenizer for both languages
+        pairs = [row for row in job.dev if isinstance(row, Pair)]
+        self.sources = [pair.source for pair in pairs]
         self.source_lengths = [len(ids) + 1 for ids in self.tokenizer.encode(self.sources)]
-        self.lengths = [len(ids) + 1 for ids in self.tokenizer.encode([pair.target for pair in job.dev])]
+        self.lengths = [len(ids) + 1 for ids in self.tokenizer.encode([pair.target for pair in pairs])]
 
     def by_length(self) -> list[int]:
         """The row numbers, sorted by source length."""
@@ -220,7 +222,7 @@ class TestText:
 
 def saccade_decoding(job: TrainingJob, text: TestText, batch_tokens: int) -> Work:
     """Decode all sentences with Saccade's torch engine."""
-    engine = torch_engine(job.model, job.codecs.source, job.codecs.target)
+    engine = torch_engine(job.model, text.tokenizer, text.tokenizer)
     decode = DecodeConfig(search=Choice("greedy", Greedy, {}), batch_tokens=batch_tokens)
 
     def work() -> int:
@@ -290,7 +292,7 @@ def main() -> None:
     options = arguments()
     job = prepare(recipe(options.folder, options.dim), RunFolder(Path("no-run")), Silent())
     tutorial, same = (
-        tutorial_gru.Translator(job.codecs.source.size, options.dim, DROPOUT, narrow=narrow) for narrow in (False, True)
+        tutorial_gru.Translator(job.codecs.target.size, options.dim, DROPOUT, narrow=narrow) for narrow in (False, True)
     )
     text = TestText(job)
     batch_tokens = DECODING_BATCH * round(statistics.mean(text.source_lengths))

@@ -72,7 +72,7 @@ def sizes(job: TrainingJob) -> Sizes:
     model = plain(job.recipe.model)
     block = model["encoder"]["block"]
     return Sizes(
-        vocabulary=job.codecs.source.size,
+        vocabulary=job.codecs.target.size,
         dim=model["dim"],
         depth=model["encoder"]["depth"],
         heads=block["self"]["heads"],

@@ -3,7 +3,8 @@
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from rich.progress import Progress
 
 _T = TypeVar("_T")
 
+ITEMS_PER_UPDATE = 10_000  # of a progress display, for fast items
 PLAIN_PROGRESS_SECONDS = 10.0  # between two progress lines where there is no terminal
 
 
@@ -35,17 +37,42 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def track(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
-    """Iterate and show progress: a bar on a terminal, otherwise a line every PLAIN_PROGRESS_SECONDS."""
+def track(items: Iterable[_T], total: int, label: str, size: Callable[[_T], int] = lambda item: 1) -> Iterator[_T]:
+    """Iterate and show progress. `total` is the sum of the sizes of all items."""
+    with _progress(total, label) as advance:
+        for item in items:
+            yield item
+            advance(size(item))
+
+
+def track_fast(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
+    """Iterate over `total` items that come so fast that showing the progress of each would slow them down."""
+    with _progress(total, label) as advance:
+        for number, item in enumerate(items, start=1):
+            yield item
+            if number % ITEMS_PER_UPDATE == 0:
+                advance(ITEMS_PER_UPDATE)
+
+
+@contextmanager
+def _progress(total: int, label: str) -> Iterator[Callable[[int], None]]:
+    """Show a bar on a terminal, otherwise a line every PLAIN_PROGRESS_SECONDS. The result is called with the number of
+    items that were done since the last call."""
     screen = console()
     if screen.is_terminal:
         with Progress(console=screen, transient=True) as bar:
-            yield from bar.track(items, total=total, description=label)
+            task = bar.add_task(label, total=total)
+            yield lambda count: bar.advance(task, count)
         return
     began = printed = time.monotonic()
-    for count, item in enumerate(items, 1):
-        yield item
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done, printed
+        done += count
         now = time.monotonic()
-        if now - printed > PLAIN_PROGRESS_SECONDS and count < total:
-            screen.print(f"{label}: {count:,} of {total:,}, {clock((now - began) / count * (total - count))} left")
+        if now - printed > PLAIN_PROGRESS_SECONDS and done < total:
+            screen.print(f"{label}: {done:,} of {total:,}, {clock((now - began) / done * (total - done))} left")
             printed = now
+
+    yield advance

@@ -65,6 +65,8 @@ class DataConfig(Config):
     longest: Count = 256
     tokenizer: TokenizerSlot = SentencePieceKind
     joint: bool = True  # one tokenizer for both sides
+    # Encoded training pairs in memory-mapped files that trainings share; auto: if the text is large. Results are equal.
+    cache: Literal["auto", "always", "never"] = "auto"
 
 
 class ValidationConfig(DecodeConfig):

@@ -32,9 +32,11 @@ def test_no_page_or_message_installs_the_other_saccade(path: Path) -> None:
     assert not foreign_installs(path.read_text("utf-8"))
 
 
-def test_every_extra_is_imported_by_the_package_or_the_docs() -> None:
+def test_every_extra_is_imported_by_the_package_the_docs_or_the_benchmarks() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-    code = "\n".join(path.read_text("utf-8") for folder in ("src", "docs") for path in (ROOT / folder).rglob("*.py"))
+    code = "\n".join(
+        path.read_text("utf-8") for folder in ("src", "docs", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+    )
     for name in extras.keys() - {"test", "lint"}:
         packages = [re.split(r"[\[<>=]", requirement)[0].replace("-", "_") for requirement in extras[name]]
         assert any(re.search(rf"(import|from) {package}\b", code) for package in packages), f"nothing imports '{name}'"

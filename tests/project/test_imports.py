@@ -22,6 +22,7 @@ LAYERS = [
     ["optim"],
     ["recipe"],
     ["runs"],
+    ["encoding"],
     ["training"],
     ["view"],
     ["formats"],

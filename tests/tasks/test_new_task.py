@@ -4,7 +4,7 @@ and passes the contracts of tasks."""
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class CountWords(Task[Pair, CountCodecs]):
     def row(self, codecs: CountCodecs, source: str, target: str | None, location: str) -> Pair:
         return Pair(source, "" if target is None else target, location)
 
-    def learn(self, rows: Sequence[Pair], kind: TokenizerKind, joint: bool) -> CountCodecs:
+    def learn(self, rows: Iterable[Pair], kind: TokenizerKind, joint: bool) -> CountCodecs:
         return Codecs(TextCodec.learn(rows, kind), Counts())
 
     def files(self, codecs: CountCodecs) -> dict[str, bytes]:

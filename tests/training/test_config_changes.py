@@ -71,6 +71,7 @@ def test_changed_tokenizer_is_refused(flag: str, run: Path, recipe_with: Callabl
 
 
 CHANGEABLE_VALUES = {
+    "data.cache": "never",
     "train.updates": 30,
     "train.minutes": 60.0,
     "train.stop_at": 0.001,

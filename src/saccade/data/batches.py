@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from saccade.data.flat_rows import FlatRows
+from saccade.data.length_order import cut_by_tokens, sorted_by_length
 from saccade.data.tokenizers import END, PAD, START
 from saccade.shapes import Float, Ids, Keep
 
@@ -234,6 +236,7 @@ class CollatePrompted:
 
 COLLATE_PROMPTED = CollatePrompted()
 NO_LABEL = -1
+CHUNK_IDS = 1 << 22  # ids compared at once
 
 
 class CollateLabels:
@@ -262,7 +265,7 @@ COLLATE_LABELS = CollateLabels()
 
 
 class Corpus:
-    """Encoded rows. Each side is one flat array, so a million sentences need little more memory than their tokens.
+    """Encoded rows. Each side is one flat array, which may be a memory-mapped file.
 
     Sources are ids [T] or frames [T F]; targets are ids [T]. `links` of a row [n 3] are its word alignment: source
     position, target position and confidence (up to 1).
@@ -270,15 +273,14 @@ class Corpus:
 
     def __init__(
         self,
-        sources: Sequence[Sequence[int] | np.ndarray],
-        targets: Sequence[Sequence[int] | np.ndarray],
+        sources: FlatRows | Sequence[Sequence[int] | np.ndarray],
+        targets: FlatRows | Sequence[Sequence[int] | np.ndarray],
         collate: Collate = COLLATE_PAIRS,
         links: Sequence[np.ndarray] | None = None,
     ):
-        self._source, self.source_lengths = _flat(sources)
-        self._target, self.target_lengths = _flat(targets)
-        self._source_starts = np.concatenate([[0], np.cumsum(self.source_lengths)])
-        self._target_starts = np.concatenate([[0], np.cumsum(self.target_lengths)])
+        self.sources = sources if isinstance(sources, FlatRows) else FlatRows.of(sources)
+        self.targets = targets if isinstance(targets, FlatRows) else FlatRows.of(targets)
+        self.source_lengths, self.target_lengths = self.sources.lengths, self.targets.lengths
         self.collate = collate
         self.links = links
 
@@ -294,16 +296,22 @@ class Corpus:
         """The length of the longer side of each row, special tokens included."""
         return self.collate.lengths(self.source_lengths, self.target_lengths)
 
+    def lengths_of(self, rows: np.ndarray) -> np.ndarray:
+        """The `lengths` of some rows."""
+        return self.collate.lengths(self.source_lengths[rows], self.target_lengths[rows])
+
     @property
     def target_tokens(self) -> int:
         """The number of targets in an epoch."""
-        return int((self._target != NO_LABEL).sum()) + self.collate.extra_tokens * len(self)
+        ids = self.targets.values
+        chunks = (ids[first : first + CHUNK_IDS] for first in range(0, len(ids), CHUNK_IDS))
+        return sum(int(np.count_nonzero(chunk != NO_LABEL)) for chunk in chunks) + self.collate.extra_tokens * len(self)
 
     def source(self, row: int) -> np.ndarray:
-        return self._source[self._source_starts[row] : self._source_starts[row + 1]]
+        return self.sources[row]
 
     def target(self, row: int) -> np.ndarray:
-        return self._target[self._target_starts[row] : self._target_starts[row + 1]]
+        return self.targets[row]
 
     def batch(self, rows: Sequence[int], draws: Draws = EVALUATION_DRAWS) -> Batch:
         batch = self.collate(rows, [self.source(row) for row in rows], [self.target(row) for row in rows], draws)
@@ -324,27 +332,13 @@ def _alignment_weights(links: Sequence[np.ndarray], outputs: int, positions: int
     return torch.from_numpy(weights * highest / np.where(total, total, 1))
 
 
-def _flat(rows: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """All rows concatenated, and the length of each."""
-    lengths = np.fromiter((len(row) for row in rows), dtype=np.int64, count=len(rows))
-    if any(isinstance(row, np.ndarray) and row.ndim == 2 for row in rows):
-        return np.concatenate([np.asarray(row, dtype=np.float32) for row in rows]), lengths
-    return np.fromiter((i for row in rows for i in row), dtype=np.int32, count=int(lengths.sum())), lengths
-
-
 # ── sampling ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def by_length(corpus: Corpus, order: np.ndarray, tokens: int) -> list[np.ndarray]:
     """Sort rows by length and cut them into batches of at most `tokens` padded tokens on the longer side."""
-    order = order[np.lexsort((corpus.target_lengths[order], corpus.source_lengths[order]))]
-    batches, first, widest = [], 0, 0
-    for i, length in enumerate(corpus.lengths[order]):
-        widest = max(widest, int(length))
-        if (i - first + 1) * widest > tokens and i > first:
-            batches.append(order[first:i])
-            first, widest = i, int(length)
-    return [*batches, order[first:]] if len(order) else []
+    order = sorted_by_length(order, corpus.source_lengths, corpus.target_lengths)
+    return cut_by_tokens(order, corpus.lengths_of, tokens)
 
 
 def epoch_batches(corpus: Corpus, tokens: int, seed: int, epoch: int) -> list[np.ndarray]:
@@ -371,8 +365,7 @@ class Shard:
 
     def of(self, corpus: Corpus, rows: np.ndarray) -> np.ndarray:
         """The rows of this rank: consecutive, and about the same number of tokens for each rank."""
-        lengths = corpus.collate.lengths(corpus.source_lengths[rows], corpus.target_lengths[rows])
-        cuts = _even_cuts(lengths, self.count)
+        cuts = _even_cuts(corpus.lengths_of(rows), self.count)
         return rows[cuts[self.rank] : cuts[self.rank + 1]]
 
     def batch(self, corpus: Corpus, rows: np.ndarray, draws: Draws) -> Batch:
@@ -404,3 +397,4 @@ def updates(
                 first += 1
             yield batches, SamplerState(epoch, first) if first < len(plan) else SamplerState(epoch + 1, 0)
         epoch, first = epoch + 1, 0
+        del plan  # before the next one is made: each takes 8 bytes a row

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from saccade.console import track_fast
 from saccade.data.check_series import SeriesReport, SeriesStatistics, series_lines
 from saccade.data.findings import (
     Finding,
@@ -26,7 +27,7 @@ from saccade.data.findings import (
     lengths_line,
     lengths_of,
 )
-from saccade.data.sources.rows import BadRow, Pair, Series, Source, Tagged
+from saccade.data.sources.rows import BadRow, LineSource, Pair, Row, Series, Source, Tagged, line_total
 from saccade.data.sources.series import shared_groups
 from saccade.errors import DataError, plural
 
@@ -94,7 +95,7 @@ def check(splits: dict[str, Source], *, longest: int = 256, labels: bool = False
     """Read every split once, and compare the others with the split "train". Rows with more than `longest` words or
     frames are reported: `longest` is `data.longest`, a limit in tokens, and a text has at least as many tokens as
     words. `labels`: the targets of pairs are labels, not text."""
-    statistics = {name: _read(source, longest, labels) for name, source in splits.items()}
+    statistics = {name: _read(source, longest, labels, name) for name, source in splits.items()}
     train = statistics.get("train")
     groups = {name: split.groups for name, split in statistics.items() if isinstance(split, SeriesStatistics)}
     reports = {name: _report(split, None if split is train else train) for name, split in statistics.items()}
@@ -110,55 +111,58 @@ class _TextStatistics:
         self.bad_rows = bad_row_counter()
         self.empty = FindingCounter()
         self.too_long = FindingCounter()
-        self.words = {side: array("I") for side in SIDES}
+        self.words: dict[str, Counter[int]] = {side: Counter() for side in SIDES}
         self.characters = {side: array("I") for side in SIDES}
         self.alphabets: dict[str, Counter[str]] = {side: Counter() for side in SIDES}
         self.source_hashes = array("Q")
         self.pair_hashes = array("Q")
-        self.file_names: dict[str, int] = {}
-        self.file_of = array("I")
+        self.first_rows: dict[str, int] = {}  # of each file, whose rows follow each other
         self.line_of = array("I")
 
     def add(self, row: Pair | Tagged) -> None:
         name, _, line = row.location.rpartition(":")
-        self.file_of.append(self.file_names.setdefault(name, len(self.file_names)))
+        self.first_rows.setdefault(name, len(self.line_of))
         self.line_of.append(int(line))
         source, target = _text(row.source), _text(row.target)
         self.source_hashes.append(digest(source.encode()))
         self.pair_hashes.append(digest(f"{source}\n{target}".encode()))
-        self._measure("source", source, row.source)
-        self._measure("target", target, row.target)
-        self._check_sides(row.location, {"source": source, "target": target})
+        words = {"source": self._measure("source", source, row.source)}
+        words["target"] = self._measure("target", target, row.target)
+        self._check_sides(row.location, {"source": source, "target": target}, words)
         if self.labels:
             self.labels.add(row)
 
-    def _measure(self, side: str, text: str, words: str | tuple[str, ...]) -> None:
-        self.words[side].append(len(words.split() if isinstance(words, str) else words))
+    def _measure(self, side: str, text: str, words: str | tuple[str, ...]) -> int:
+        """Count characters and words, and return the number of words."""
+        count = len(words.split() if isinstance(words, str) else words)
+        self.words[side][count] += 1
         self.characters[side].append(len(text))
         self.alphabets[side].update(text)
+        return count
 
-    def _check_sides(self, location: str, texts: dict[str, str]) -> None:
+    def _check_sides(self, location: str, texts: dict[str, str], words: dict[str, int]) -> None:
         empty = [side for side, text in texts.items() if not text.strip()]
         if empty:
             self.empty.add(f"{location}: the {' and the '.join(empty)} {'is' if len(empty) == 1 else 'are'} empty")
         sides = ("source",) if self.labels else SIDES
-        long = [f"the {side} has {words:,}" for side in sides if (words := self.words[side][-1]) > self.longest]
+        long = [f"the {side} has {words[side]:,}" for side in sides if words[side] > self.longest]
         if long:
             self.too_long.add(f"{location}: {' and '.join(long)} words, more than data.longest = {self.longest:,}")
 
     def location(self, index: int) -> str:
-        return f"{list(self.file_names)[self.file_of[index]]}:{self.line_of[index]}"
+        name = next(name for name in reversed(self.first_rows) if self.first_rows[name] <= index)
+        return f"{name}:{self.line_of[index]}"
 
 
 def _text(side: str | tuple[str, ...]) -> str:
     return side if isinstance(side, str) else " ".join(side)
 
 
-def _read(source: Source, longest: int, labels: bool = False) -> _TextStatistics | SeriesStatistics:
+def _read(source: Source, longest: int, labels: bool = False, name: str = "") -> _TextStatistics | SeriesStatistics:
     statistics: _TextStatistics | SeriesStatistics | None = None
     bad_rows = bad_row_counter()
     try:
-        for row in source.rows():
+        for row in _rows(name, source):
             if isinstance(row, BadRow):
                 bad_rows.add(str(row), row.rows)
             elif isinstance(row, Series):
@@ -176,6 +180,13 @@ def _read(source: Source, longest: int, labels: bool = False) -> _TextStatistics
     return statistics
 
 
+def _rows(name: str, source: Source) -> Iterator[Row | BadRow]:
+    """The rows of a split, with progress where their number is known."""
+    if not isinstance(source, LineSource):
+        return source.rows()
+    return track_fast(source.rows(), line_total(source), f"checking {name}")
+
+
 def _report(
     split: _TextStatistics | SeriesStatistics, train: _TextStatistics | SeriesStatistics | None
 ) -> SplitReport | SeriesReport:
@@ -190,7 +201,7 @@ def _text_report(split: _TextStatistics, train: _TextStatistics | None) -> Split
         pairs=len(split.pair_hashes),
         bad_rows=split.bad_rows.finding(),
         words={side: lengths_of(split.words[side]) for side in SIDES},
-        characters={side: lengths_of(split.characters[side]) for side in SIDES},
+        characters={side: lengths_of(Counter(split.characters[side])) for side in SIDES},
         empty=split.empty.finding(),
         too_long=split.too_long.finding(),
         odd_ratio=Finding(0, []) if split.labels else _odd_ratios(split),

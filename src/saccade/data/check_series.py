@@ -81,7 +81,7 @@ class SeriesStatistics:
             frames=sum(self.lengths),
             width=self.width,
             bad_rows=self.bad_rows.finding(),
-            lengths=lengths_of(self.lengths),
+            lengths=lengths_of(Counter(self.lengths)),
             labels=self.labels.summary(train.labels if train else None),
             groups=dict(sorted(self.groups.items())),
             too_long=self.too_long.finding(),

@@ -14,6 +14,7 @@ from saccade.data.sources.rows import Row, Series, Tagged
 
 _BAD_ROWS_SHOWN = 10
 _EXAMPLES_SHOWN = 3
+_HASHES_COMPARED = 1 << 20  # at once
 _LABELS_SHOWN = 20
 _MIN_LABEL_WIDTH, _MAX_LABEL_WIDTH = 13, 40
 _BAR_WIDTH = 30
@@ -81,18 +82,27 @@ def digest(content: bytes) -> int:
     return int.from_bytes(blake2b(content, digest_size=8).digest(), "big")
 
 
-def lengths_of(values: array) -> Lengths:
-    if not values:
+def lengths_of(counts: Counter[int]) -> Lengths:
+    """The statistics of lengths, from the number of rows of each length."""
+    if not counts:
         return Lengths(0, 0.0, 0.0, 0.0, 0, {})
-    lengths = np.asarray(values)
-    median, p95 = np.percentile(lengths, [50, 95])
-    mean = float(lengths.mean())
-    return Lengths(int(lengths.min()), mean, float(median), float(p95), int(lengths.max()), _histogram(lengths))
+    lengths = np.array(sorted(counts))
+    numbers = np.array([counts[length] for length in lengths.tolist()])
+    ends, total = np.cumsum(numbers), int(numbers.sum())
+    median, p95 = (_quantile(lengths, ends, share * (total - 1)) for share in (0.5, 0.95))
+    mean = int(lengths @ numbers) / total
+    return Lengths(int(lengths[0]), mean, median, p95, int(lengths[-1]), _histogram(lengths, numbers))
 
 
-def _histogram(lengths: np.ndarray) -> dict[str, int]:
+def _quantile(lengths: np.ndarray, ends: np.ndarray, position: float) -> float:
+    """The value at a position of the sorted rows, interpolated between the two nearest."""
+    low, high = (int(lengths[np.searchsorted(ends, int(at), side="right")]) for at in (position, np.ceil(position)))
+    return low + (high - low) * (position - int(position))
+
+
+def _histogram(lengths: np.ndarray, numbers: np.ndarray) -> dict[str, int]:
     # frexp's exponent is the number of binary digits: 0 for 0, 1 for 1, 2 for 2 and 3, 3 for 4 to 7
-    counts = np.bincount(np.frexp(lengths.astype(float))[1])
+    counts = np.bincount(np.frexp(lengths.astype(float))[1], numbers)
     labels = ["0", "1", *(f"{2 ** (digits - 1)}-{2**digits - 1}" for digits in range(2, len(counts)))]
     return {label: int(count) for label, count in zip(labels, counts, strict=False)}
 
@@ -100,26 +110,41 @@ def _histogram(lengths: np.ndarray) -> dict[str, int]:
 def find_duplicates(digests: array, location: LocationOf) -> Finding:
     """Find rows that repeat an earlier row of the same split."""
     hashes = np.asarray(digests)
-    distinct, first_rows = np.unique(hashes, return_index=True)
-    original = first_rows[np.searchsorted(distinct, hashes)]
-    duplicates = np.flatnonzero(original != np.arange(len(hashes)))
-    first = [f"{location(int(i))}: repeats {location(int(original[i]))}" for i in duplicates[:_EXAMPLES_SHOWN]]
-    return Finding(len(duplicates), first)
+    ordered = np.sort(hashes)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    first = []
+    originals: dict[int, int] = {}
+    for row in _rows_with(hashes, repeated) if len(repeated) else ():
+        original = originals.setdefault(int(hashes[row]), row)
+        if original != row:
+            first.append(f"{location(row)}: repeats {location(original)}")
+        if len(first) == _EXAMPLES_SHOWN:
+            break
+    return Finding(len(repeated), first)
 
 
 def find_overlap(unit: str, digests: array, location: LocationOf, train: array, train_location: LocationOf) -> Finding:
     """Find rows whose digest also occurs in train. `unit` is what was hashed (source, pair, series), for messages."""
     if not train:
         return Finding(0, [])
-    hashes = np.asarray(digests)
-    distinct, first_rows = np.unique(np.asarray(train), return_index=True)
-    nearest = np.minimum(np.searchsorted(distinct, hashes), len(distinct) - 1)
-    overlap = np.flatnonzero(distinct[nearest] == hashes)
-    first = [
-        f"{location(int(i))}: the {unit} is also in train, at {train_location(int(first_rows[nearest[i]]))}"
-        for i in overlap[:_EXAMPLES_SHOWN]
-    ]
+    hashes, train_hashes = np.asarray(digests), np.asarray(train)
+    overlap = np.flatnonzero(_is_in(hashes, np.sort(train_hashes)))
+    first = []
+    for row in overlap[:_EXAMPLES_SHOWN].tolist():
+        original = next(_rows_with(train_hashes, hashes[row : row + 1]))
+        first.append(f"{location(row)}: the {unit} is also in train, at {train_location(original)}")
     return Finding(len(overlap), first)
+
+
+def _rows_with(hashes: np.ndarray, wanted: np.ndarray) -> Iterator[int]:
+    """The rows with one of the wanted hashes, which are sorted."""
+    for first in range(0, len(hashes), _HASHES_COMPARED):
+        yield from (first + np.flatnonzero(_is_in(hashes[first : first + _HASHES_COMPARED], wanted))).tolist()
+
+
+def _is_in(hashes: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Whether each hash is one of the known ones, which are sorted."""
+    return known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes
 
 
 # ── labels ────────────────────────────────────────────────────────────────────────────────────────

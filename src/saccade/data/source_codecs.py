@@ -37,7 +37,7 @@ class SourceCodec(ABC):
 
     @classmethod
     @abstractmethod
-    def learn(cls, rows: Sequence[Row], kind: TokenizerKind) -> "SourceCodec":
+    def learn(cls, rows: Iterable[Row], kind: TokenizerKind) -> "SourceCodec":
         """Learn from the training rows; `kind` is the tokenizer of text."""
 
     @classmethod
@@ -100,7 +100,7 @@ class TextCodec(SourceCodec):
         return self.tokenizer.input
 
     @classmethod
-    def learn(cls, rows: Sequence[Row], kind: TokenizerKind) -> "TextCodec":
+    def learn(cls, rows: Iterable[Row], kind: TokenizerKind) -> "TextCodec":
         return cls(kind.learn(map(_text, rows)))
 
     @classmethod
@@ -190,7 +190,7 @@ class SeriesCodec(SourceCodec):
         return Frames(self.scaling.size)
 
     @classmethod
-    def learn(cls, rows: Sequence[Row], kind: TokenizerKind) -> "SeriesCodec":
+    def learn(cls, rows: Iterable[Row], kind: TokenizerKind) -> "SeriesCodec":
         return cls(Scaling.learn([_frames(row) for row in rows]))
 
     @classmethod

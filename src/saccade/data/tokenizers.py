@@ -10,8 +10,9 @@ import base64
 import io
 import itertools
 import json
+import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Annotated, Literal, Protocol
 
@@ -23,7 +24,7 @@ PAD, UNKNOWN, START, END = 0, 1, 2, 3
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 SENTENCEPIECE_THREADS = 4  # fixed, because the learned model depends on it
 MIN_TEXTS_FOR_THREADS = 32  # sentencepiece starts threads for a list; for fewer texts, that costs more than it saves
-MAX_TRAINING_TEXTS = 2_000_000  # the first ones are used; more would need memory and hardly change what is learned
+MAX_TRAINING_TEXTS = 2_000_000  # of more, a sample is used: all would need memory and hardly change what is learned
 
 
 class Tokenizer(Protocol):
@@ -51,7 +52,7 @@ class Tokenizer(Protocol):
 
 
 class TokenizerKind(Protocol):
-    """A kind of tokenizer: learns one from texts, or reads a stored one."""
+    """A kind of tokenizer: learns one from texts, or reads a stored one, which does not depend on the options."""
 
     def learn(self, texts: Iterable[str]) -> Tokenizer: ...
     def read(self, data: bytes) -> Tokenizer: ...
@@ -134,7 +135,7 @@ class SentencePieceKind:
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.Train(
-                sentence_iterator=itertools.islice(texts, MAX_TRAINING_TEXTS),
+                sentence_iterator=_consumed(_sample(texts, MAX_TRAINING_TEXTS)),
                 model_writer=model,
                 model_type=self.algorithm,
                 vocab_size=self.size,
@@ -164,6 +165,26 @@ class SentencePieceKind:
             return SentencePieceTokenizer(data)
         except RuntimeError as error:
             raise RunError(f"the tokenizer is not a sentencepiece model: {error}") from None
+
+
+def _sample(texts: Iterable[str], count: int) -> list[str]:
+    """All texts in their order if there are at most `count`; otherwise a sample of `count` texts, always the same one:
+    reservoir sampling (Vitter 1985, algorithm R), so that it takes one pass and the memory of the sample."""
+    iterator = iter(texts)
+    sample = [*itertools.islice(iterator, count)]
+    draw = random.Random(0).random  # the only method for which Python guarantees the same values in all versions
+    for seen, text in enumerate(iterator, start=count + 1):
+        place = int(draw() * seen)
+        if place < count:
+            sample[place] = text
+    return sample
+
+
+def _consumed(texts: list[str]) -> Iterator[str]:
+    """Iterate and forget each text, because sentencepiece keeps a copy."""
+    for i, text in enumerate(texts):
+        texts[i] = ""
+        yield text
 
 
 # ── sentencepiece with a separate list of pieces (Marian) ─────────────────────────────────────────

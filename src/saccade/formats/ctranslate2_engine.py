@@ -28,6 +28,7 @@ from saccade.decode.engine import (
     check_prefixes,
 )
 from saccade.decode.search import Beam, Greedy, Search
+from saccade.encoding.tokenizer_pool import cores
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.exported import ExportedModel
 
@@ -267,7 +268,7 @@ def available_cores() -> int:
     limit = os.environ.get("OMP_NUM_THREADS", "")
     if limit.isdecimal() and int(limit):
         return int(limit)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores()
 
 
 def _translator(folder: Path, workers: int) -> Any:

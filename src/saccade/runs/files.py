@@ -1,15 +1,19 @@
-"""Atomic writes: a file or folder is complete or does not exist, even after a kill or on a full disk."""
+"""Atomic writes: a file or folder is complete or does not exist, even after a kill or on a full disk. Locks."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from saccade.errors import RunError
+
+MANIFEST = "manifest.json"
 
 
 def sha256(path: Path) -> str:
@@ -60,27 +64,57 @@ FileWriter = Callable[[Path], None]
 
 
 def write_folder(folder: Path, writers: Mapping[str, FileWriter], facts: Mapping[str, Any], needed: int) -> None:
-    """Write files into a temporary folder beside `folder`, add a manifest with their checksums, and rename the folder.
+    """Write files into a `new_folder`."""
+    with new_folder(folder, facts, needed) as temporary:
+        for name, write in writers.items():
+            write(temporary / name)
 
-    `facts` are further entries of the manifest. `needed` is the number of bytes that must be free on the disk.
+
+@contextmanager
+def new_folder(folder: Path, facts: Mapping[str, Any], needed: int) -> Iterator[Path]:
+    """A temporary folder beside `folder`, for files. At the end it gets a manifest with their checksums and is renamed;
+    after an error it is deleted.
+
+    `facts` are further entries of the manifest; they may be added until the end. `needed` is the number of bytes that
+    must be free on the disk.
     """
     temporary = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         _check_free_space(folder.parent, needed)
         temporary.mkdir(parents=True)
-        for name, write in writers.items():
-            write(temporary / name)
-            os.chmod(temporary / name, 0o666 & ~_umask())  # safetensors sets 0600, but a server may be another user
-            sync(temporary / name)
-        files = {
-            name: {"sha256": sha256(temporary / name), "bytes": (temporary / name).stat().st_size} for name in writers
-        }
-        write_bytes(temporary / "manifest.json", to_json({**facts, "files": files}))
+        yield temporary
+        paths = sorted(temporary.iterdir())
+        for path in paths:
+            os.chmod(path, 0o666 & ~_umask())  # safetensors sets 0600, but a server may be another user
+            sync(path)
+        files = {path.name: {"sha256": sha256(path), "bytes": path.stat().st_size} for path in paths}
+        write_bytes(temporary / MANIFEST, to_json({**facts, "files": files}))
     except OSError as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise write_error(folder.parent, error, needed) from None
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     _move(temporary, folder)
+
+
+@contextmanager
+def locked(path: Path, busy: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of a file. If another process holds it, call `busy` with its id, then wait. The operating system
+    releases the lock when the process ends, however it ends."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            busy(os.read(handle, 20).decode(errors="replace").strip() or "unknown")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _move(temporary: Path, folder: Path) -> None:
@@ -106,7 +140,7 @@ def clear_leftovers(folder: Path) -> None:
 
 def verify(folder: Path) -> dict[str, Any]:
     """Check size and checksum of every file of a folder and return the manifest. An error names the damaged file."""
-    manifest = read_json(folder / "manifest.json")
+    manifest = read_json(folder / MANIFEST)
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict):
         raise RunError(f"{folder / 'manifest.json'}: is damaged: it lists no files")

@@ -1,13 +1,11 @@
 """The run folder: config, codecs, data checksums, checkpoints, metrics."""
 
-import fcntl
-import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -20,7 +18,7 @@ from saccade.errors import ConfigError, DataError, RunError, remedy
 from saccade.models.assemble import Model, assemble
 from saccade.recipe import Recipe
 from saccade.runs.checkpoints import FORMAT, Checkpoints
-from saccade.runs.files import read_json, sha256, to_json, verify, write_bytes, write_folder
+from saccade.runs.files import locked, read_json, sha256, to_json, verify, write_bytes, write_folder
 
 ALIGNMENT_FILE, CONFIG_FILE, DATA_FILE, PARENT_FILE, METRICS_FILE, TIMING_FILE, LOCK_FILE, CODECS_FOLDER = (
     "alignment.json",
@@ -36,6 +34,7 @@ RESTORE = "restore the file from a copy of the run, or train again"
 # Settings that an existing run may change on request, because the weights trained so far do not depend on them.
 CHANGEABLE_KEYS = {
     "data.folder",
+    "data.cache",
     "train.updates",
     "train.minutes",
     "train.stop_at",
@@ -135,26 +134,18 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run's lock, or refuse if another process trains it. The operating system releases the lock when the
-        process ends, however it ends."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise RunError(f"{self.path}: cannot be written: {error.strerror}") from None
-        try:
+        """Hold the run's lock, or refuse if another process trains it."""
+
+        def refuse(pid: str) -> NoReturn:
+            raise RunError(f"{self.path}: is being trained by process {pid}; wait until it ends, or stop it")
+
+        with ExitStack() as stack:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                pid = os.read(handle, 20).decode(errors="replace").strip() or "unknown"
-                raise RunError(
-                    f"{self.path}: is being trained by process {pid}; wait until it ends, or stop it"
-                ) from None
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(self.path / LOCK_FILE, refuse))
+            except OSError as error:
+                raise RunError(f"{self.path}: cannot be written: {error.strerror}") from None
             yield
-        finally:
-            os.close(handle)
 
     def store(
         self,
@@ -282,6 +273,6 @@ def load_split(splits: dict[str, Source], split: str, skip_bad: bool) -> tuple[S
     return loaded.rows, loaded.bad_rows
 
 
-def learn_codecs(config: Recipe, rows: Sequence[Row]) -> AnyCodecs:
+def learn_codecs(config: Recipe, rows: Iterable[Row]) -> AnyCodecs:
     """Learn the codecs from the training rows."""
     return config.built_task.learn(rows, build(config.data.tokenizer, "data.tokenizer"), config.data.joint)

@@ -6,15 +6,17 @@ from typing import get_args
 import numpy as np
 from torch import Tensor
 
-from saccade.data.batches import Batch, Corpus
-from saccade.data.source_codecs import SourceCodec
+from saccade.data.batches import NO_LABEL, Batch, Corpus
+from saccade.data.flat_rows import FlatRows
+from saccade.data.source_codecs import SourceCodec, TextCodec
 from saccade.data.sources.rows import Row, WholeRow
+from saccade.data.tokenizers import Tokenizer
 from saccade.models.assemble import Model, Reads
 from saccade.parts.token_costs import TokenCost
 from saccade.places import Memory
 from saccade.tasks.labeling import LabelCodecs, Labeling
 from saccade.tasks.losses import Loss, sequence_label_loss
-from saccade.tasks.task import Encoded, ValidationSample
+from saccade.tasks.task import Encoded, ValidationSample, counts_of, kept_rows
 from saccade.tasks.windows import WindowOutput, predict_windows
 
 
@@ -26,6 +28,8 @@ class Classification(Labeling[WholeRow]):
     rows: tuple[type, ...] = get_args(WholeRow)
     expects = "one label for each text or series"
     unit = "sequences"
+    text_sides = ("source",)
+    encodes_text_alone = True
 
     def accepts(self, row: Row) -> bool:
         return isinstance(row, self.rows) and isinstance(row.target, str)
@@ -39,14 +43,22 @@ class Classification(Labeling[WholeRow]):
 
     def encode(self, rows: Sequence[WholeRow], codecs: LabelCodecs, longest: int) -> Encoded:
         """Sequences that are empty, unlabeled or longer than `longest` tokens or frames are left out."""
-        sources = codecs.source.encode(rows)
-        targets = [codecs.target.encode(self.labels(row), row.location) for row in rows]
-        empty = [not len(s) or bool(t[0] < 0) for s, t in zip(sources, targets, strict=True)]
-        long = [len(source) > longest for source in sources]
-        kept = [i for i in range(len(rows)) if not empty[i] and not long[i]]
-        corpus = Corpus([sources[i] for i in kept], [targets[i] for i in kept], self.collate)
-        left_out = {"empty or without a label": sum(empty), "too long": sum(long)}
-        return Encoded(corpus, tuple(rows[i].location for i in kept), left_out)
+        sources = FlatRows.of(codecs.source.encode(rows))
+        targets = FlatRows.of([codecs.target.encode(self.labels(row), row.location) for row in rows])
+        left_out = self.left_out(sources, targets, longest)
+        kept = kept_rows(left_out)
+        corpus = Corpus(sources.take(kept), targets.take(kept), self.collate)
+        return Encoded(corpus, tuple(rows[i].location for i in np.flatnonzero(kept).tolist()), counts_of(left_out))
+
+    def tokenizers(self, codecs: LabelCodecs) -> list[Tokenizer]:
+        assert isinstance(codecs.source, TextCodec)
+        return [codecs.source.tokenizer]
+
+    def left_out(self, sources: FlatRows, targets: FlatRows, longest: int) -> dict[str, np.ndarray]:
+        return {
+            "empty or without a label": (sources.lengths == 0) | (targets.values == NO_LABEL),
+            "too long": sources.lengths > longest,
+        }
 
     def batch_loss(self, model: Model, batch: Batch, cost: TokenCost) -> Loss:
         return sequence_label_loss(model, batch, cost)

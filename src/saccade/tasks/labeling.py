@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -80,9 +80,9 @@ class Labeling(Task[RowType, LabelCodecs]):
 
     # ── shared by both tasks ──
 
-    def learn(self, rows: Sequence[RowType], kind: TokenizerKind, joint: bool) -> LabelCodecs:
+    def learn(self, rows: Iterable[RowType], kind: TokenizerKind, joint: bool) -> LabelCodecs:
         labels = LabelCodec.learn(name for row in rows for name in self.labels(row))
-        return Codecs(SOURCE_CODECS[type(rows[0])].learn(rows, kind), labels)
+        return Codecs(SOURCE_CODECS[type(next(iter(rows)))].learn(rows, kind), labels)
 
     def files(self, codecs: LabelCodecs) -> dict[str, bytes]:
         return {codecs.source.file_name: codecs.source.dump(), "labels.json": codecs.target.dump()}

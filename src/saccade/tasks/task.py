@@ -1,16 +1,17 @@
 """The contract of a task: rows → batches, model and batch → loss, model outputs → scores."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
 
 from saccade.data.batches import Batch, Collate, Corpus, by_length
+from saccade.data.flat_rows import FlatRows
 from saccade.data.sources.rows import Row
-from saccade.data.tokenizers import TokenizerKind
+from saccade.data.tokenizers import Tokenizer, TokenizerKind
 from saccade.decode.engine import DecodeConfig, Engine
 from saccade.devices import device_of
 from saccade.errors import DataError
@@ -44,7 +45,7 @@ class Encoded:
     """Rows encoded for training, and the number of rows that were left out for each reason."""
 
     corpus: Corpus
-    locations: tuple[str, ...]  # file:line of each row
+    locations: Sequence[str]  # file:line of each row
     left_out: dict[str, int]
 
 
@@ -120,9 +121,9 @@ class Task(ABC, Generic[RowType, CodecsType]):
         is not known. DataError with `location` if the source does not fit."""
 
     @abstractmethod
-    def learn(self, rows: Sequence[RowType], kind: TokenizerKind, joint: bool) -> CodecsType:
+    def learn(self, rows: Iterable[RowType], kind: TokenizerKind, joint: bool) -> CodecsType:
         """Learn the codecs from the training rows: tokenizers of this kind (one for both sides if `joint`), the scaling
-        of numeric series, the label set."""
+        of numeric series, the label set. The rows are iterated once or several times."""
 
     @abstractmethod
     def files(self, codecs: CodecsType) -> dict[str, bytes]:
@@ -192,6 +193,36 @@ class Task(ABC, Generic[RowType, CodecsType]):
     def signature(self, metric: Metric) -> str:
         """The sacreBLEU signature of one of `metrics`; "" if it has none."""
         return ""
+
+
+@runtime_checkable
+class PairTask(Protocol):
+    """What a task adds so that its training pairs can be encoded in blocks and stored in the cache."""
+
+    text_sides: tuple[Literal["source", "target"], ...]  # the other side is a label
+
+    @property
+    def encodes_text_alone(self) -> bool:
+        """Whether training needs nothing of a pair but the ids of its texts and its label."""
+        ...
+
+    def tokenizers(self, codecs: Any) -> list[Tokenizer]:
+        """The tokenizer of each of `text_sides`."""
+        ...
+
+    def left_out(self, sources: FlatRows, targets: FlatRows, longest: int) -> dict[str, np.ndarray]:
+        """For each reason to leave rows out of training, the rows [rows] that it applies to."""
+        ...
+
+
+def kept_rows(left_out: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The rows [rows] that no reason applies to."""
+    return ~np.any([*left_out.values()], axis=0)
+
+
+def counts_of(left_out: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """The number of rows that each reason applies to."""
+    return {reason: int(rows.sum()) for reason, rows in left_out.items()}
 
 
 def check_rows(task: Task, rows: Sequence[Row], split: str) -> None:

@@ -14,6 +14,7 @@ from saccade.config import NotNegative, Rate, build
 from saccade.console import track
 from saccade.data.batches import COLLATE_PAIRS, COLLATE_PROMPTED, Batch, Collate, Corpus
 from saccade.data.codecs import Codecs, file_of
+from saccade.data.flat_rows import FlatRows
 from saccade.data.links import GradedLinks
 from saccade.data.masking import MaskSources
 from saccade.data.sources.rows import Pair
@@ -44,6 +45,8 @@ from saccade.tasks.task import (
     TrainedModel,
     Validation,
     ValidationSample,
+    counts_of,
+    kept_rows,
     sample_rows,
     summed_cost,
 )
@@ -71,6 +74,7 @@ class Translation(Task[Pair, Tokenizers]):
     expects = "pairs of texts"
     unit = "pairs"
     reads: Reads = "decoder"
+    text_sides = ("source", "target")
     metrics: tuple[Metric, ...] = (LOSS, BLEU, CHRF, EXACT_MATCH)
     best_metric = BLEU
 
@@ -92,6 +96,13 @@ class Translation(Task[Pair, Tokenizers]):
     def penalties(self) -> tuple[GuidedHead, ...]:
         return (self.guide,) if isinstance(self.guide, GuidedHead) else ()
 
+    @property
+    def encodes_text_alone(self) -> bool:
+        return not self.penalties
+
+    def tokenizers(self, codecs: Tokenizers) -> list[Tokenizer]:
+        return [codecs.source, codecs.target]
+
     def check(self, model: Model, config: ModelConfig, joint: bool) -> None:
         """Refuse two tokenizers where the model has one table of embeddings, and a guide for an attention head that the
         model does not have."""
@@ -111,11 +122,11 @@ class Translation(Task[Pair, Tokenizers]):
     def row(self, codecs: Tokenizers, source: str, target: str | None, location: str) -> Pair:
         return Pair(source, "" if target is None else target, location)
 
-    def learn(self, rows: Sequence[Pair], kind: TokenizerKind, joint: bool) -> Tokenizers:
+    def learn(self, rows: Iterable[Pair], kind: TokenizerKind, joint: bool) -> Tokenizers:
         if joint:
             shared = kind.learn(text for pair in rows for text in (pair.source, pair.target))
             return Codecs(shared, shared)
-        return Codecs(kind.learn([pair.source for pair in rows]), kind.learn([pair.target for pair in rows]))
+        return Codecs(kind.learn(pair.source for pair in rows), kind.learn(pair.target for pair in rows))
 
     def files(self, codecs: Tokenizers) -> dict[str, bytes]:
         if codecs.source is codecs.target:
@@ -133,16 +144,21 @@ class Translation(Task[Pair, Tokenizers]):
 
     def encode(self, rows: Sequence[Pair], codecs: Tokenizers, longest: int) -> Encoded:
         """Pairs with an empty side or with more than `longest` tokens on a side are left out."""
-        sources = codecs.source.encode([pair.source for pair in rows])
-        targets = codecs.target.encode([pair.target for pair in rows])
-        empty = [not s or not t for s, t in zip(sources, targets, strict=True)]
-        long = [max(len(s), len(t)) > longest for s, t in zip(sources, targets, strict=True)]
-        kept = [i for i in range(len(rows)) if not empty[i] and not long[i]]
+        sources = FlatRows.of(codecs.source.encode([pair.source for pair in rows]))
+        targets = FlatRows.of(codecs.target.encode([pair.target for pair in rows]))
+        left_out = self.left_out(sources, targets, longest)
+        kept = kept_rows(left_out)
+        pairs = [rows[i] for i in np.flatnonzero(kept).tolist()]
         guided = self.penalties and all(row.links is not None for row in rows)  # development rows may have none
-        links = [_piece_links(rows[i], codecs) for i in kept] if guided else None
-        corpus = Corpus([sources[i] for i in kept], [targets[i] for i in kept], self.collate, links)
-        left_out = {"with an empty side": sum(empty), "too long": sum(long)}
-        return Encoded(corpus, tuple(rows[i].location for i in kept), left_out)
+        links = [_piece_links(pair, codecs) for pair in pairs] if guided else None
+        corpus = Corpus(sources.take(kept), targets.take(kept), self.collate, links)
+        return Encoded(corpus, tuple(pair.location for pair in pairs), counts_of(left_out))
+
+    def left_out(self, sources: FlatRows, targets: FlatRows, longest: int) -> dict[str, np.ndarray]:
+        return {
+            "with an empty side": (sources.lengths == 0) | (targets.lengths == 0),
+            "too long": (sources.lengths > longest) | (targets.lengths > longest),
+        }
 
     def prepare(self, encoded: Encoded, report: Callable[[str], None]) -> None:
         """Align the tokens of the training pairs if a head is guided and the data has no links."""

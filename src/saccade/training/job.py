@@ -4,14 +4,12 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from saccade.config import build
 from saccade.data.codecs import AnyCodecs
-from saccade.data.source_codecs import SOURCE_CODECS
 from saccade.data.sources import Loaded, Row, Source, load_rows
 from saccade.data.sources.series import groups_in_several_splits
 from saccade.devices import RANDOM_STATES, check_precision, random_states, restore_random_states
@@ -20,13 +18,14 @@ from saccade.models.assemble import Model
 from saccade.optim.freeze import freeze
 from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe, sources_of
-from saccade.runs.folder import RunFolder, checksums, learn_codecs
+from saccade.runs.folder import RunFolder, checksums
 from saccade.tasks.task import Encoded, Task, check_rows
 from saccade.training.device_loss import DeviceLoss
 from saccade.training.progress import Reporter
 from saccade.training.ranks import Ranks, SingleProcess, rank_seed
 from saccade.training.start import Parent, parent_of
 from saccade.training.strategies import Strategy, full_tensor, shard_like, strategy_for
+from saccade.training.training_rows import LoadedRows, TrainingRows, cached_pairs, no_rows
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,14 @@ class TrainingJob:
     task: Task
     codecs: AnyCodecs
     train: Encoded
-    dev: Sequence[Any]
+    dev: Sequence[Row]
     ranks: Ranks
     model: Model  # complete on rank 0, which validates and saves it
     strategy: Strategy
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     checksums: dict[str, str]
-    parent: dict[str, Any] | None  # on rank 0: the facts about the run whose weights a new run starts with
+    parent: dict[str, object] | None  # on rank 0: the facts about the run whose weights a new run starts with
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -112,9 +111,11 @@ def prepare(
         run.check_unchanged(recipe, sums, allow_change)
     check_same_data_on_ranks(sums, ranks)
     parent = parent_of(recipe) if ranks.is_main and not run.started() else None
-    data = read_data(recipe, task, splits)
-    codecs = codecs_of(recipe, run, data, report, ranks, parent)
-    train, dev = encode_data(recipe, task, data, codecs, report)
+    cached = cached_pairs(recipe, splits["train"], sums, run.path, report.say)
+    data = read_data(recipe, task, {split: splits[split] for split in splits if split != "train" or not cached})
+    rows = cached or LoadedRows(recipe, data.pop("train"), report.say)
+    codecs = codecs_of(recipe, run, rows, ranks, parent)
+    train, dev = encode_data(recipe, task, rows, data, codecs, report, ranks)
     task.prepare(train, report.say)
     model = run.model(recipe, codecs)
     facts = parent.start(model, recipe, codecs, report.say) if parent else None
@@ -149,21 +150,23 @@ def prepare(
 
 
 def encode_data(
-    recipe: Recipe, task: Task, data: dict[str, Loaded], codecs: AnyCodecs, report: Reporter
+    recipe: Recipe,
+    task: Task,
+    rows: TrainingRows,
+    data: dict[str, Loaded],
+    codecs: AnyCodecs,
+    report: Reporter,
+    ranks: Ranks,
 ) -> tuple[Encoded, Sequence[Row]]:
     """The encoded training rows, and the development rows all of whose labels are known."""
-    train = task.encode(data["train"].rows, codecs, recipe.data.longest)
+    train = rows.encode(codecs, ranks)
     if not len(train.corpus):
         raise DataError(
             f"data.train: none of the {task.unit} can be used for training: {_counted(train.left_out)}; correct the "
             "data, or raise data.longest"
         )
-    evaluated = {
-        split: task.drop_unknown_labels(data[split].rows, codecs, recipe.data.skip_bad)
-        for split in data
-        if split != "train"
-    }
-    dev, left_out = evaluated["dev"], train.left_out | {"in bad rows": data["train"].bad_rows}
+    evaluated = {split: task.drop_unknown_labels(data[split].rows, codecs, recipe.data.skip_bad) for split in data}
+    dev, left_out = evaluated["dev"], train.left_out | {"in bad rows": rows.bad_rows}
     if not dev:
         raise DataError(
             "data.dev: every row has a label that does not occur in data.train; correct the labels, or add training "
@@ -177,16 +180,13 @@ def encode_data(
 
 
 def read_data(recipe: Recipe, task: Task, splits: dict[str, Source]) -> dict[str, Loaded]:
-    """The training and development rows. The test rows of a labeling task are read too, so that errors in them are
-    reported before the training instead of after it."""
-    needed = ("train", "dev", "test") if task.has_labels else ("train", "dev")
+    """The rows of the splits. The test rows of a labeling task are read too, so that errors in them are reported before
+    the training instead of after it."""
+    needed = [split for split in splits if split != "test" or task.has_labels]
     data = {split: load_rows(splits[split], skip_bad=recipe.data.skip_bad) for split in needed}
     for split, loaded in data.items():
         if not loaded.rows and split != "test":
-            raise DataError(
-                f"data.{split}: there are no rows; set data.{split} as docs/config.md shows, and check that its files "
-                "are not empty"
-            )
+            raise no_rows(split)
         check_rows(task, loaded.rows, split)
     if shared := groups_in_several_splits({split: loaded.rows for split, loaded in data.items()}):
         raise DataError(
@@ -204,33 +204,21 @@ def check_same_data_on_ranks(sums: dict[str, str], ranks: Ranks) -> None:
             raise DataError(f"{key}: differs from the file of rank 0; give every machine the same files")
 
 
-def codecs_of(
-    recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter, ranks: Ranks, parent: Parent | None
-) -> AnyCodecs:
+def codecs_of(recipe: Recipe, run: RunFolder, rows: TrainingRows, ranks: Ranks, parent: Parent | None) -> AnyCodecs:
     """The codecs of rank 0, on every rank."""
     if ranks.count == 1:
-        return own_codecs(recipe, run, data, report, parent)
+        return own_codecs(recipe, run, rows, parent)
     task = recipe.built_task
-    codecs = own_codecs(recipe, run, data, report, parent) if ranks.is_main else None
+    codecs = own_codecs(recipe, run, rows, parent) if ranks.is_main else None
     files = {name: b64encode(content).decode() for name, content in task.files(codecs).items()} if codecs else {}
     files = {name: b64decode(content) for name, content in ranks.broadcast(files).items()}
     return codecs or task.read(files, build(recipe.data.tokenizer, "data.tokenizer"), recipe.data.joint)
 
 
-def own_codecs(
-    recipe: Recipe, run: RunFolder, data: dict[str, Loaded], report: Reporter, parent: Parent | None
-) -> AnyCodecs:
+def own_codecs(recipe: Recipe, run: RunFolder, rows: TrainingRows, parent: Parent | None) -> AnyCodecs:
     """The stored codecs of the run; in a new run, those of its parent, or codecs learned from the training rows."""
     stored = run.codecs(recipe) if run.started() else None
-    if stored is not None:
-        return stored
-    rows = data["train"].rows
-
-    def learn() -> AnyCodecs:
-        report.say(SOURCE_CODECS[type(rows[0])].learning)
-        return learn_codecs(recipe, rows)
-
-    return parent.codecs_for(recipe, rows, learn) if parent else learn()
+    return stored or (parent.codecs_for(recipe, rows) if parent else rows.learn())
 
 
 def _counted(reasons: dict[str, int]) -> str:

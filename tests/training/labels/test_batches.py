@@ -66,7 +66,7 @@ def test_update_without_labels_is_neither_applied_nor_counted_as_skipped(
 
     def encode_without_labels(self: Tagging, rows: Any, codecs: Any, longest: int) -> Any:
         encoded = encode(self, rows, codecs, longest)
-        encoded.corpus._target[:] = NO_LABEL
+        encoded.corpus.targets.values[:] = NO_LABEL
         return encoded
 
     monkeypatch.setattr(Tagging, "encode", encode_without_labels)

@@ -22,10 +22,14 @@ class Jsonl:
         """The path of the file."""
         return {"file": existing(self.folder, self.file, "file")}
 
+    def location(self, line: int) -> str:
+        """The location of the pair in a line."""
+        return f"{self.file}:{line}"
+
     def rows(self) -> Iterator[Pair | BadRow]:
         """Parse each line."""
         for number, line in enumerate(read_lines(self.files()["file"], self.file), start=1):
-            yield line if isinstance(line, BadRow) else self._row(line, f"{self.file}:{number}")
+            yield line if isinstance(line, BadRow) else self._row(line, self.location(number))
 
     def _row(self, line: str, location: str) -> Pair | BadRow:
         try:

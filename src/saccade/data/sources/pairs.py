@@ -25,6 +25,10 @@ class Pairs:
         names = {"src": self.src, "tgt": self.tgt} | ({"links": self.links} if self.links else {})
         return {option: existing(self.folder, name, option) for option, name in names.items()}
 
+    def location(self, line: int) -> str:
+        """The location of the pair in a line."""
+        return f"{self.src}:{line}"
+
     def rows(self) -> Iterator[Pair | BadRow]:
         """Read the files in parallel. A row with several problems is one BadRow."""
         return self._linked(self._pairs()) if self.links else self._pairs()
@@ -57,7 +61,7 @@ class Pairs:
             elif source is None:
                 yield _unpaired(self.tgt, number, targets, self.src)
             else:
-                yield _pair(source, target, f"{self.src}:{number}")
+                yield _pair(source, target, self.location(number))
 
 
 def _pair(source: str | BadRow, target: str | BadRow, location: str) -> Pair | BadRow:

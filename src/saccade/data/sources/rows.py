@@ -2,14 +2,15 @@
 
 import difflib
 import gzip
+import io
+import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedIOBase
-from itertools import count
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +21,9 @@ MAX_LINE_CHARACTERS = 100_000
 MAX_LINE_BYTES = 4 * MAX_LINE_CHARACTERS  # a character has at most four bytes in UTF-8
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
+READ_BYTES = io.DEFAULT_BUFFER_SIZE
+LINES_BLOCK_BYTES = 1 << 15  # lines are decoded in blocks of about this size
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _TOO_LONG = f"the line has more than {MAX_LINE_CHARACTERS:,} characters; split or delete it"
 
 
@@ -84,6 +88,20 @@ class Source(Protocol):
         ...
 
 
+@runtime_checkable
+class LineSource(Source, Protocol):
+    """A source of pairs, each from one line of its first file (and of the others). The texts hold no newline."""
+
+    def location(self, line: int) -> str:
+        """The `location` of the pair in a line, counted from 1."""
+        ...
+
+
+def line_of(pair: Pair) -> int:
+    """The number of a pair's line: the inverse of `LineSource.location`."""
+    return int(pair.location[pair.location.rindex(":") + 1 :])
+
+
 class MissingFile(DataError):
     """A data file does not exist."""
 
@@ -115,16 +133,26 @@ def read_lines(path: Path, name: str) -> Iterator[str | BadRow]:
 
     Only "\\n" ends a line: splitting at U+2028 or U+0085 as well would misalign the two sides of a corpus.
     """
+    number = 1
     with _open_text(path, name) as stream:
-        for number in count(1):
-            location = f"{name}:{number}"
-            try:
-                raw, complete = _next_line(stream)
-            except (EOFError, OSError, zlib.error) as error:
-                raise DataError(f"{location}: the file is damaged from here on ({error}); download it again") from error
-            if not raw:
-                return
-            yield _text(raw, location, number == 1) if complete else BadRow(location, _TOO_LONG)
+        try:
+            for block in _blocks_of_lines(stream):
+                lines = _usable_lines(block, number == 1) or _checked_lines(block, name, number)
+                number += len(lines)
+                yield from lines
+        except (EOFError, OSError, zlib.error) as error:
+            advice = f"the file is damaged from here on ({error}); download it again"
+            raise DataError(f"{name}:{number}: {advice}") from error
+
+
+def line_total(source: LineSource) -> int:
+    """The number of lines of the source's first file, up to the first damage; for progress bars."""
+    name, path = next(iter(source.files().items()))
+    lines = 0
+    with suppress(DataError, EOFError, OSError, zlib.error), _open_text(path, name) as stream:
+        while block := stream.read1(LINES_BLOCK_BYTES):
+            lines += block.count(b"\n")
+    return lines
 
 
 @contextmanager
@@ -146,16 +174,49 @@ def _open_text(path: Path, name: str) -> Iterator[BufferedIOBase]:
             raise DataError(f"{name}:1: is not gzip data; compress it, or remove .gz from its name")
 
 
-def _next_line(stream: BufferedIOBase) -> tuple[bytes, bool]:
-    """The next line and True; or the start of a line that is too long, and False. b"" at the end of the file."""
-    raw = part = stream.readline(MAX_LINE_BYTES + 1)
-    complete = len(raw) <= MAX_LINE_BYTES or raw.endswith(b"\n")
-    while not complete and part and not part.endswith(b"\n"):
-        part = stream.readline(MAX_LINE_BYTES)
-    return raw, complete
+def _blocks_of_lines(stream: BufferedIOBase) -> Iterator[bytes]:
+    """The content of a file in blocks of whole lines. Of a line that is too long, only the beginning is kept. Lines
+    before damage are yielded before the error is raised."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        while piece := stream.read1(READ_BYTES):
+            pieces.append(piece)
+            size += len(piece)
+            if size >= LINES_BLOCK_BYTES:
+                lines, newline, rest = b"".join(pieces).rpartition(b"\n")
+                if newline:
+                    yield lines + newline
+                pieces = [rest[: MAX_LINE_BYTES + 1]]
+                size = len(rest) if newline else 0
+    except (EOFError, OSError, zlib.error):
+        lines, newline, _ = b"".join(pieces).rpartition(b"\n")
+        if newline:
+            yield lines + newline
+        raise
+    if block := b"".join(pieces):
+        yield block
+
+
+def _usable_lines(block: bytes, first: bool) -> list[str]:
+    """The texts of a block of lines; empty if any line is unusable."""
+    if b"\0" in block or b"\r\n" in block or (first and block.startswith(BYTE_ORDER_MARK)):
+        return []
+    try:
+        lines = block.removesuffix(b"\n").decode().split("\n")
+    except UnicodeDecodeError:
+        return []
+    return lines if max(map(len, lines)) <= MAX_LINE_CHARACTERS else []
+
+
+def _checked_lines(block: bytes, name: str, number: int) -> list[str | BadRow]:
+    """The text of each line of a block, or a BadRow; `number` is the number of the first line."""
+    return [_text(raw, f"{name}:{line}", line == 1) for line, raw in enumerate(_LINE.findall(block), start=number)]
 
 
 def _text(raw: bytes, location: str, first: bool) -> str | BadRow:
+    if len(raw.removesuffix(b"\n")) > MAX_LINE_BYTES:
+        return BadRow(location, _TOO_LONG)
     if first and raw.startswith(BYTE_ORDER_MARK):
         return BadRow(location, "the file starts with a byte order mark; save it as UTF-8 without BOM")
     if raw.endswith(b"\r\n"):

@@ -24,13 +24,17 @@ class Tsv:
         """The path of the file."""
         return {"file": existing(self.folder, self.file, "file")}
 
+    def location(self, line: int) -> str:
+        """The location of the pair in a line."""
+        return f"{self.file}:{line}"
+
     def rows(self) -> Iterator[Pair | BadRow]:
         """Read each line, without the header if there is one."""
         for number, line in enumerate(read_lines(self.files()["file"], self.file), start=1):
             if isinstance(line, BadRow):
                 yield line
             elif number > 1 or not self.header:
-                yield self._row(line, f"{self.file}:{number}")
+                yield self._row(line, self.location(number))
 
     def _row(self, line: str, location: str) -> Pair | BadRow:
         columns = line.split("\t")

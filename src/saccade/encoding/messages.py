@@ -1,0 +1,31 @@
+"""Messages between the process that encodes data and its tokenizer processes: lists of byte strings over pipes."""
+
+import struct
+from collections.abc import Sequence
+from typing import IO
+
+_COUNT, _SIZE = struct.Struct("<I"), struct.Struct("<Q")
+
+
+def send(stream: IO[bytes], parts: Sequence[bytes]) -> None:
+    """Write a message."""
+    stream.write(_COUNT.pack(len(parts)))
+    for part in parts:
+        stream.write(_SIZE.pack(len(part)))
+        stream.write(part)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> list[bytes] | None:
+    """Read the next message; None if the other process has ended."""
+    header = stream.read(_COUNT.size)
+    if len(header) < _COUNT.size:
+        return None
+    parts = []
+    for _ in range(_COUNT.unpack(header)[0]):
+        size = stream.read(_SIZE.size)
+        part = stream.read(_SIZE.unpack(size)[0]) if len(size) == _SIZE.size else b""
+        if len(size) < _SIZE.size or len(part) < _SIZE.unpack(size)[0]:
+            return None
+        parts.append(part)
+    return parts

@@ -1,0 +1,35 @@
+"""A process that tokenizes columns of texts. It is a program of its own rather than a fork or a `multiprocessing`
+process, because those would copy the threads' locks of torch or run the user's script again. It imports no torch."""
+
+import signal
+import sys
+
+import numpy as np
+
+from saccade.data.flat_rows import FlatRows
+from saccade.data.tokenizers import TOKENIZERS, Tokenizer
+from saccade.encoding.messages import receive, send
+
+
+def encode_column(tokenizer: Tokenizer, column: bytes) -> FlatRows:
+    """The ids of texts that are joined by newlines."""
+    return FlatRows.of(tokenizer.encode(column.decode().split("\n")))
+
+
+def main() -> None:
+    """Read the kind of tokenizer and a stored tokenizer for each column, then encode messages of columns until the
+    input ends. The answer has two arrays for each column: ids and lengths, both int32."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl-C, too, and closes the input
+    first = receive(sys.stdin.buffer)
+    if first is None:
+        return
+    kind = TOKENIZERS[first[0].decode()]()
+    tokenizers = [kind.read(stored) for stored in first[1:]]
+    while (columns := receive(sys.stdin.buffer)) is not None:
+        encoded = [encode_column(tokenizer, column) for tokenizer, column in zip(tokenizers, columns, strict=True)]
+        arrays = (array for rows in encoded for array in (rows.values, rows.lengths))
+        send(sys.stdout.buffer, [array.astype(np.int32, copy=False).tobytes() for array in arrays])
+
+
+if __name__ == "__main__":
+    main()
