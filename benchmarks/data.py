@@ -77,6 +77,13 @@ def descendants(pid: int) -> Iterator[int]:
         return
 
 
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 @contextmanager
 def highest_memory(pid: int) -> Iterator[dict[int, dict[str, int]]]:
     """The highest values of a process and its descendants, while the block runs."""
@@ -84,11 +91,14 @@ def highest_memory(pid: int) -> Iterator[dict[int, dict[str, int]]]:
     ended = threading.Event()
 
     def poll() -> None:
+        seen: set[tuple[int, bytes]] = set()
         while not ended.wait(POLL_SECONDS):
-            for process in descendants(pid):
+            running = {(process, _command(process)) for process in descendants(pid)}
+            for process, _ in running & seen:  # a process that just began may still show the memory of its parent
                 for name, value in memory(process).items():
                     known = highest.setdefault(process, {})
                     known[name] = max(known.get(name, 0), value)
+            seen = running
 
     poller = threading.Thread(target=poll)
     poller.start()

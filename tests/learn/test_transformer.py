@@ -22,3 +22,13 @@ def test_transformer_solves_unseen_rows(task: str, updates: int, tmp_path: Path)
     seed = new_seed()
     fraction = accuracy(recipe(task, seed, MODEL, longest=6, updates=updates, rate=0.006), tmp_path / "run")
     assert fraction >= 0.99, f"{task} with seed {seed}: {fraction:.1%} are correct"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("without_shape_checks")
+def test_transformer_learns_as_well_in_bfloat16(tmp_path: Path) -> None:
+    seed = new_seed()
+    tree = recipe("copy", seed, MODEL, longest=6, updates=200, rate=0.006)
+    tree["train"]["precision"] = "bfloat16"
+    fraction = accuracy(tree, tmp_path / "run")
+    assert fraction >= 0.99, f"copy with seed {seed}: {fraction:.1%} are correct"

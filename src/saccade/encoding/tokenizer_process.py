@@ -1,6 +1,7 @@
 """A process that tokenizes columns of texts. It is a program of its own rather than a fork or a `multiprocessing`
 process, because those would copy the threads' locks of torch or run the user's script again. It imports no torch."""
 
+import os
 import signal
 import sys
 
@@ -28,7 +29,10 @@ def main() -> None:
     while (columns := receive(sys.stdin.buffer)) is not None:
         encoded = [encode_column(tokenizer, column) for tokenizer, column in zip(tokenizers, columns, strict=True)]
         arrays = (array for rows in encoded for array in (rows.values, rows.lengths))
-        send(sys.stdout.buffer, [array.astype(np.int32, copy=False).tobytes() for array in arrays])
+        try:
+            send(sys.stdout.buffer, [array.astype(np.int32, copy=False).tobytes() for array in arrays])
+        except BrokenPipeError:
+            os._exit(1)  # the parent was killed; a normal exit would try to write the rest
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ class CostEstimate:
 
 
 def dry_run(recipe: Recipe, path: Path, report: Reporter) -> CostEstimate:
-    """Measure peak memory on the largest batch, then speed on the first batches. Nothing is written."""
+    """Measure peak memory on the largest batch, then speed on the first batches. Nothing is written but the cache."""
     job = prepare(recipe, RunFolder(path), report, ranks=single_process(recipe.train.device))
     settings, corpus = recipe.train, job.train.corpus
     state = TrainingState()
@@ -74,4 +74,4 @@ def largest_batch(job: TrainingJob) -> list[int]:
     """The rows of the batch with the most padded tokens."""
     corpus = job.train.corpus
     batches = epoch_batches(corpus, job.recipe.train.batch_tokens, job.recipe.seed, 0)
-    return max(batches, key=lambda rows: len(rows) * corpus.lengths[rows].max()).tolist()
+    return max(batches, key=lambda rows: len(rows) * corpus.lengths_of(rows).max()).tolist()

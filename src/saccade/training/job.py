@@ -4,6 +4,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +44,7 @@ class TrainingJob:
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     checksums: dict[str, str]
-    parent: dict[str, object] | None  # on rank 0: the facts about the run whose weights a new run starts with
+    parent: dict[str, Any] | None  # on rank 0: the facts about the run whose weights a new run starts with
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -218,7 +219,9 @@ def codecs_of(recipe: Recipe, run: RunFolder, rows: TrainingRows, ranks: Ranks, 
 def own_codecs(recipe: Recipe, run: RunFolder, rows: TrainingRows, parent: Parent | None) -> AnyCodecs:
     """The stored codecs of the run; in a new run, those of its parent, or codecs learned from the training rows."""
     stored = run.codecs(recipe) if run.started() else None
-    return stored or (parent.codecs_for(recipe, rows) if parent else rows.learn())
+    if stored is not None:
+        return stored
+    return parent.codecs_for(recipe, rows.iterate(), rows.learn) if parent else rows.learn()
 
 
 def _counted(reasons: dict[str, int]) -> str:

@@ -4,7 +4,7 @@ A tensor is adopted if the parent has one of the same name and shape. Weights wi
 tables, heads) are adopted only if the tokenizer is the same, because the rows of another one mean other tokens.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Size, Tensor
 
 from saccade.config import build, kind_of, leaves, plain
 from saccade.data.codecs import AnyCodecs
+from saccade.data.sources import Row
 from saccade.errors import ConfigError, RunError, plural
 from saccade.inputs import Input
 from saccade.models.assemble import Model, assemble
@@ -21,7 +22,6 @@ from saccade.recipe import Recipe, placeholder_input
 from saccade.runs.checkpoints import WEIGHTS
 from saccade.runs.folder import RunFolder
 from saccade.runs.weights import named_tensors, read_weights
-from saccade.training.training_rows import LoadedRows, TrainingRows
 
 CHECKPOINT_KEY = "train.start_checkpoint"
 OTHER_VOCABULARY = "its rows are tokens or labels, and those are not the parent's"
@@ -48,14 +48,13 @@ class Parent:
     codecs: AnyCodecs
     weights: dict[str, Tensor]
 
-    def codecs_for(self, recipe: Recipe, rows: TrainingRows) -> AnyCodecs:
-        """The codecs of the new run: the parent's, or learned ones, as `train.start_vocabulary` says. If the labels are
-        taken from the parent, it must know all those of the training rows."""
+    def codecs_for(self, recipe: Recipe, rows: Iterable[Row], learn: Callable[[], AnyCodecs]) -> AnyCodecs:
+        """The codecs of the new run: the parent's, or learned ones, as `train.start_vocabulary` says. `rows` are the
+        training rows, whose labels the parent must know if its labels are taken."""
         task, taken = recipe.built_task, recipe.train.start_vocabulary
         if taken != "both":
-            return self._with_its_source(recipe, rows.learn()) if taken == "source" else rows.learn()
-        labeled = rows.rows if task.has_labels and isinstance(rows, LoadedRows) else []
-        if len(task.drop_unknown_labels(labeled, self.codecs, skip_bad=True)) < len(labeled):
+            return self._with_its_source(recipe, learn()) if taken == "source" else learn()
+        if task.has_labels and not all(task.drop_unknown_labels([row], self.codecs, skip_bad=True) for row in rows):
             raise ConfigError(
                 f"data.train: has labels that {self.path} does not know (known: {self.codecs.target}); correct them, "
                 'or set train.start_vocabulary = "source" to learn the labels from the data'

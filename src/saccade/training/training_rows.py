@@ -1,8 +1,10 @@
 """The training rows of a recipe: in memory, or (large texts) encoded once into the cache and memory-mapped. The batches
 are the same."""
 
+import ctypes
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -13,7 +15,7 @@ from saccade.config import build, factory_of, kind_of, plain
 from saccade.console import track, track_fast
 from saccade.data.codecs import AnyCodecs
 from saccade.data.source_codecs import SOURCE_CODECS
-from saccade.data.sources import LineSource, Loaded, Pair, RowStream, Source
+from saccade.data.sources import LineSource, Loaded, Pair, Row, RowStream, Source
 from saccade.data.sources.rows import line_total
 from saccade.encoding.cache import Cache, key_of, usable_folder
 from saccade.encoding.pair_arrays import PairEncoder, encode_blocks, map_pairs
@@ -35,6 +37,10 @@ class TrainingRows(Protocol):
 
     bad_rows: int
 
+    def iterate(self) -> Iterable[Row]:
+        """All rows, one after the other."""
+        ...
+
     def learn(self) -> AnyCodecs:
         """Learn the codecs."""
         ...
@@ -49,6 +55,9 @@ class LoadedRows:
 
     def __init__(self, recipe: Recipe, loaded: Loaded, report: Report):
         self.recipe, self.rows, self.bad_rows, self.report = recipe, loaded.rows, loaded.bad_rows, report
+
+    def iterate(self) -> Iterable[Row]:
+        return self.rows
 
     def learn(self) -> AnyCodecs:
         self.report(SOURCE_CODECS[type(self.rows[0])].learning)
@@ -69,6 +78,9 @@ class CachedPairs:
     cache: Cache
     bad_rows: int = field(default=0, init=False)
 
+    def iterate(self) -> Iterable[Row]:
+        return self.stream()
+
     def learn(self) -> AnyCodecs:
         task, data = self.recipe.built_task, self.recipe.data
         settings = {"task": kind_of(self.recipe.task), "tokenizer": plain(data.tokenizer), "joint": data.joint}
@@ -78,6 +90,7 @@ class CachedPairs:
             lines = line_total(self.source)
             rows = _Repeated(lambda: track_fast(self.stream(), lines, "reading the training text"))
             codecs = learn_codecs(self.recipe, rows)
+            release_freed_memory()
             for name, content in task.files(codecs).items():
                 (folder / name).write_bytes(content)
             return {}
@@ -166,6 +179,12 @@ def no_rows(split: str) -> DataError:
         f"data.{split}: there are no rows; set data.{split} as docs/config.md shows, and check that its files are not "
         "empty"
     )
+
+
+def release_freed_memory() -> None:
+    """Return freed memory to the operating system: after learning a tokenizer, glibc keeps hundreds of megabytes."""
+    with suppress(AttributeError, OSError):  # other C libraries have no such function
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class _Repeated:
