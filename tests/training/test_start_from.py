@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from saccade.cli.report import draw_report
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.models.assemble import Model
 from saccade.recipe import Recipe, recipe_of
@@ -317,3 +318,4 @@ def test_parent_is_recorded(tuned_recipe: RecipeWith, parent: Path, tmp_path: Pa
     assert (facts["run"], facts["checkpoint"], facts["step"]) == (str(parent), "average", 24)
     assert re.fullmatch("[0-9a-f]{64}", facts["sha256"])
     assert set(facts["adopted"]) == set(weights_of(parent, "auto"))
+    assert f"Fine-tuned from {parent} (average)." in draw_report(tmp_path / "new", quick=True).read_text("utf-8")

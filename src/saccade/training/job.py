@@ -111,10 +111,10 @@ def prepare(
     if ranks.is_main and run.started():
         run.check_unchanged(recipe, sums, allow_change)
     check_same_data_on_ranks(sums, ranks)
+    parent = parent_of(recipe) if ranks.is_main and not run.started() else None
     cached = cached_pairs(recipe, splits["train"], sums, run.path, report.say)
     data = read_data(recipe, task, {split: splits[split] for split in splits if split != "train" or not cached})
     rows = cached or LoadedRows(recipe, data.pop("train"), report.say)
-    parent = parent_of(recipe) if ranks.is_main and not run.started() else None
     codecs = codecs_of(recipe, run, rows, ranks, parent)
     train, dev = encode_data(recipe, task, rows, data, codecs, report, ranks)
     task.prepare(train, report.say)
