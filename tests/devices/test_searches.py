@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from contracts.checks.common import perturbed
-from contracts.test_models import every_variant
+from contracts.test_models import QUICK, every_variant
 from contracts.variants import Variant, named
 from devices.simulated import CUDA, simulated_device
 from saccade.data.batches import Padded
@@ -56,9 +56,13 @@ def check_search_on_device(model: Model, fused: bool, name: str, rows: int = 3) 
 
 
 @every_variant
-@pytest.mark.parametrize("fused", [True, False], ids=["fused", "modules"])
-def test_beam_search_on_device_equals_that_on_cpu(variant: Variant, fused: bool) -> None:
-    check_search_on_device(perturbed(variant.fresh()).eval(), fused, "beam")
+def test_beam_search_on_device_equals_that_on_cpu(variant: Variant) -> None:
+    check_search_on_device(perturbed(variant.fresh()).eval(), True, "beam")
+
+
+@pytest.mark.parametrize("label", sorted(QUICK))
+def test_beam_search_with_modules_on_device_equals_that_on_cpu(label: str) -> None:
+    check_search_on_device(perturbed(named(label).fresh()).eval(), False, "beam")
 
 
 @pytest.mark.parametrize("label", ["default", "decoder-only-rotary", "recurrent-lstm-after-fed"])

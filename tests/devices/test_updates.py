@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 def test_update_on_device_equals_update_on_cpu(variant: Variant) -> None:
     model = perturbed(variant.fresh())
     task = Translation(has_encoder=model.encoder is not None)
-    check_update(model, task, same_values=not samples_attention(model))
+    check_update(model, task, same_values=not samples_attention(model), batch_rows=[(0, 1, 2, 3)])
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -1,6 +1,7 @@
 """A training update of a model, on the CPU or on the simulated device."""
 
 import copy
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -45,6 +46,7 @@ def job_of(model: Model, task: Task, optimizer: str, device: torch.device) -> Tr
         optimizer=build(recipe.train.optimizer, "train.optimizer", model=model),
         schedule=build(recipe.train.schedule, "train.schedule", updates=100),
         checksums={},
+        parent=None,
     )
 
 
@@ -60,12 +62,17 @@ def updated(
 
 
 def check_update(
-    model: Model, task: Task, corpus: Corpus | None = None, optimizer: str = "adamw", same_values: bool = True
+    model: Model,
+    task: Task,
+    corpus: Corpus | None = None,
+    optimizer: str = "adamw",
+    same_values: bool = True,
+    batch_rows: Sequence[Sequence[int]] = ((0, 1), (2, 3)),
 ) -> list[str]:
     """An update on the simulated device keeps everything there, and has the result of an update on the CPU (unless
     random numbers decide it). Returns what the CPU waited for."""
     corpus = corpus or small_corpus(model)
-    batches = [corpus.batch([0, 1]), corpus.batch([2, 3])]
+    batches = list(map(corpus.batch, batch_rows))
     expected_sums, expected = updated(copy.deepcopy(model), task, batches, optimizer, CPU)
     with simulated_device() as device:
         moved = cast(Model, copy.deepcopy(model).to(CUDA))
