@@ -11,6 +11,7 @@ from saccade.data.tokenizers import TOKENIZERS
 from saccade.decode.search import SEARCHES
 from saccade.models.assemble import DECODERS, ENCODERS
 from saccade.models.blocks import BLOCKS
+from saccade.models.initializations import INITIALIZATIONS
 from saccade.models.stacks import STACKS
 from saccade.optim.optimizers import OPTIMIZERS
 from saccade.optim.schedules import SCHEDULES
@@ -36,6 +37,7 @@ TABLES: dict[str, Mapping[str, Callable[..., object]]] = {
     "model.encoder": ENCODERS,
     "model.decoder": DECODERS,
     "model.head": HEADS,
+    "model.init": INITIALIZATIONS,
     "model.encoder.cell, model.decoder.cell": CELLS,
     "model.decoder.cross": CONTEXTS,
     "model.decoder.readout": READOUTS,

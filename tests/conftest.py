@@ -18,7 +18,7 @@ from beartype import beartype
 
 sys.path.append(str(Path(__file__).parent))  # so that tests can import `contracts.checks` and each other's helpers
 torch.set_num_threads(1)
-os.environ["SACCADE_CACHE"] = tempfile.mkdtemp(prefix="saccade-cache-")  # also for processes that tests start
+TEMPORARY_CACHE = os.environ["SACCADE_CACHE"] = tempfile.mkdtemp(prefix="saccade-cache-")  # also for child processes
 os.environ["HF_HUB_OFFLINE"] = "1"  # transformers reads it when it is imported: tests must not use the network
 
 CHECKED = [
@@ -73,10 +73,8 @@ def without_shape_checks() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def temporary_cache() -> Iterator[None]:
-    yield
-    shutil.rmtree(os.environ["SACCADE_CACHE"], ignore_errors=True)
+def pytest_unconfigure() -> None:
+    shutil.rmtree(TEMPORARY_CACHE, ignore_errors=True)
 
 
 # Fixtures that start a browser, a server or training processes: the tests that use them are slow.

@@ -87,6 +87,10 @@ class Choice:
         options = {parameter: self.options[key] for parameter, key in _options(self.factory).items()}
         return self.factory(*args, **wiring, **options)
 
+    def table(self) -> dict[str, Any]:
+        """The choice as a table of dicts, lists and scalars."""
+        return {"kind": self.kind} | {name: plain(option) for name, option in self.options.items()}
+
 
 def kind_of(choice: Any) -> str:
     """The name of the kind that a slot was given."""
@@ -112,8 +116,17 @@ def used_choices() -> Iterator[set[int]]:
         _USED.reset(token)
 
 
+def mark_used(choice: Any) -> None:
+    """Count a choice, and those inside it, as used although it is not called: others were derived from it."""
+    if (used := _USED.get()) is not None:
+        used.update(id(inner) for _, inner in choices_of(choice, ""))
+
+
 def unused_choices(config: Any, used: Container[int], key: str = "") -> Iterator[str]:
     """The dotted keys of slots of a config whose choice is not the default and was not used, outermost first."""
+    if isinstance(config, tuple):
+        for number, item in enumerate(config):
+            yield from unused_choices(item, used, f"{key}.{number}")
     for name, field, value in _fields_of(config):
         dotted = f"{key}.{name}" if key else name
         slot = _slot(field)
@@ -126,9 +139,12 @@ def unused_choices(config: Any, used: Container[int], key: str = "") -> Iterator
 
 def choices_of(config: Any, key: str) -> Iterator[tuple[str, Choice]]:
     """Every choice of a config, also those inside other choices, with its dotted key."""
+    if isinstance(config, Choice):
+        yield key, config
+    if isinstance(config, tuple):
+        for number, item in enumerate(config):
+            yield from choices_of(item, f"{key}.{number}")
     for name, _, value in _fields_of(config):
-        if isinstance(value, Choice):
-            yield f"{key}.{name}", value
         yield from choices_of(value, f"{key}.{name}")
 
 
@@ -238,14 +254,16 @@ def plain(value: Any) -> Any:
     if isinstance(value, Config):
         return {name: plain(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, Choice):
-        return {"kind": value.kind} | {name: plain(option) for name, option in value.options.items()}
+        return value.table()
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value
 
 
 def leaves(tree: Any, key: str = "") -> dict[str, Any]:
-    """Flatten nested tables: dotted key → value. Arrays count as values."""
+    """Flatten nested tables and arrays of tables: dotted key → value. Other arrays count as values."""
+    if isinstance(tree, (list, tuple)) and tree and isinstance(tree[0], dict):
+        tree = {str(number): item for number, item in enumerate(tree)}
     if not isinstance(tree, dict):
         return {key: tree}
     return {k: v for name, sub in tree.items() for k, v in leaves(sub, f"{key}.{name}" if key else name).items()}
@@ -265,7 +283,14 @@ class Given:
 def _given(tree: Any, origin: str) -> Any:
     if isinstance(tree, dict):
         return {key: _given(value, origin) for key, value in tree.items()}
-    return Given(tuple(tree) if isinstance(tree, list) else tree, origin)
+    return Given(with_tuples(tree), origin)
+
+
+def with_tuples(tree: Any) -> Any:
+    """The tree with tuples instead of lists, because a config is immutable."""
+    if isinstance(tree, dict):
+        return {key: with_tuples(value) for key, value in tree.items()}
+    return tuple(map(with_tuples, tree)) if isinstance(tree, (list, tuple)) else tree
 
 
 def _values(tree: Any) -> Any:
@@ -284,6 +309,11 @@ def merge(base: Any, over: Any) -> Any:
     return base | {key: merge(base[key], value) if key in base else value for key, value in over.items()}
 
 
+def merged_tables(base: Mapping[str, Any], over: Mapping[str, Any]) -> Any:
+    """`merge` for tables of plain values."""
+    return _values(merge(_given(dict(base), ""), _given(dict(over), "")))
+
+
 @dataclass(frozen=True)
 class Resolved:
     """A config, and the origin of each dotted key that was set."""
@@ -299,7 +329,8 @@ def resolve(root: type[Config], layers: Sequence[Any]) -> Resolved:
         config = root.model_validate(_values(tree))
     except ValidationError as error:
         raise ConfigError("\n".join(_message(e) for e in error.errors())) from None
-    return Resolved(config, {key: given.origin for key, given in leaves(tree).items()})
+    given = leaves(tree).items()
+    return Resolved(config, {key: value.origin for name, value in given for key in leaves(value.value, name)})
 
 
 EXPECTED = {  # by the type of the pydantic error

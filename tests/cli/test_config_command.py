@@ -39,6 +39,24 @@ def test_config_show_names_the_origin_of_each_value(call: Call, tmp_path: Path):
     assert len(values) == len(result.out.splitlines()) > 60
 
 
+def test_config_show_names_the_origin_of_the_values_of_an_exception(call: Call, tmp_path: Path):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text(
+        'extends = "transformer-tiny"\n[data]\ntrain = "copy"\ndev = "copy"\n[model.block]\nnorm = { eps = 1e-3 }\n'
+        '[[model.encoder.exceptions]]\nat = [1, 3]\nfeed_forward = "gated"\n',
+        "utf-8",
+    )
+    result = call("config", "show", recipe)
+    assert (result.code, result.err) == (0, "")
+    values, key = origins(result.out), "model.encoder.exceptions.0"
+    assert values[f"{key}.at"] == ("[1, 3]", str(recipe))
+    assert values[f"{key}.feed_forward.kind"] == ('"gated"', str(recipe))
+    assert values[f"{key}.feed_forward.inner"] == ("1365", "default")
+    assert values[f"{key}.norm.eps"] == ("0.001", str(recipe))
+    assert values[f"{key}.self.heads"] == ("4", "preset transformer-tiny")
+    assert values[f"{key}.connection.kind"][1] == values["model.encoder.block.connection.kind"][1]
+
+
 def test_config_show_as_json(call: Call, recipe: Path):
     result = call("config", "show", recipe, "--json", "--set", "seed=5")
     values = json.loads(result.out)

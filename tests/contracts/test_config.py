@@ -21,6 +21,7 @@ from saccade.errors import ConfigError
 from saccade.inputs import Frames, Tokens
 from saccade.models.assemble import DECODERS, ENCODERS, ModelConfig, assemble
 from saccade.models.blocks import BLOCKS, NO_DROPOUT
+from saccade.models.initializations import INITIALIZATIONS
 from saccade.models.stacks import STACKS
 from saccade.optim.optimizers import OPTIMIZERS
 from saccade.optim.schedules import SCHEDULES
@@ -59,6 +60,7 @@ SLOTS: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "decoder": (DECODERS, STACKED | {"input": Tokens(13)}),
     "embedding": (EMBEDDINGS, {"input": Tokens(13), "dim": WIDTH}),
     "position": (POSITIONS, {"dim": WIDTH, "causal": True}),
+    "init": (INITIALIZATIONS, {}),
     "stack": (STACKS, {"dim": WIDTH, "depth": 2}),
     "block": (BLOCKS, STACKED | {"position": NO_POSITION}),
     "self": (MIXERS, ATTENTION | {"causal": True, "cross": False}),

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from contracts.checks.common import perturbed
 from contracts.checks.running import samples_attention, small_corpus
-from contracts.test_models import QUICK
-from contracts.variants import DEFAULT, VARIANTS, Variant, named
+from contracts.test_models import every_variant
+from contracts.variants import DEFAULT, Variant, named
 from saccade.devices import CPU, Precision, is_mixed, mixed_precision
 from saccade.models.assemble import Model
 from saccade.notes import capture
@@ -50,10 +50,7 @@ def relative_error(actual: Tensor, expected: Tensor) -> float:
     return float((actual - expected).norm() / expected.norm())
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [pytest.param(v, marks=() if str(v) in QUICK else pytest.mark.slow, id=str(v)) for v in VARIANTS],
-)
+@every_variant
 def test_gradients_in_bfloat16_are_those_of_float32_up_to_rounding(variant: Variant) -> None:
     check_mixed_precision(perturbed(variant.fresh(), by=0.1))
 

@@ -18,6 +18,8 @@ class ToyRouter(RandomModule, RecordingModule):
     training its input is multiplied by random numbers between 1 − jitter and 1 + jitter (Fedus, Zoph & Shazeer 2022).
     """
 
+    stacked_matrices = ("up", "down")
+
     def __init__(self, dim: int, *, inner: Count = 7, jitter: Rate = 0.0):
         super().__init__()
         self.jitter, self.route = jitter, nn.Linear(dim, 2)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from pydantic.fields import FieldInfo
 
-from saccade.config import Slot, python_layer, resolve, schema
+from saccade.config import Slot, python_layer, resolve, schema, with_tuples
 from saccade.errors import ConfigError
 from saccade.inputs import Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble
@@ -155,6 +155,22 @@ DECODER_ONLY: list[tuple[str, Callable[[dict[str, Any], dict[str, Any]], dict[st
 ]
 
 
+# Layers that differ from the others: (label, exceptions of the encoder, exceptions of the decoder).
+EXCEPTIONS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = [
+    (
+        "exceptions-gated-rms",
+        [{"at": [1], "feed_forward": {"kind": "gated", "inner": 9}}],
+        [{"at": [0], "norm": "rms"}],
+    ),
+    ("exceptions-post-norm", [{"at": [0], "connection": "post"}], [{"at": [1], "connection": "post"}]),
+    (
+        "exceptions-mixers",
+        [{"at": [0, 1], "self": "unprojected"}],
+        [{"at": [0], "self": {"heads": 11}}, {"at": [1], "cross": {"normalizer": "sparsemax"}}],
+    ),
+]
+
+
 def _variants() -> Iterator[Variant]:
     fields = ModelConfig.model_fields
     base = small_fields(fields)
@@ -180,6 +196,9 @@ def _variants() -> Iterator[Variant]:
     for label, encoder, decoder in COMBINATIONS:
         sides = {"encoder": recurrent["encoder"] | encoder, "decoder": recurrent["decoder"] | decoder}
         yield _variant(label, base | sides)
+    for label, of_encoder, of_decoder in EXCEPTIONS:
+        sides = {"encoder": base["encoder"] | {"exceptions": of_encoder}}
+        yield _variant(label, base | sides | {"decoder": base["decoder"] | {"exceptions": of_decoder}})
     for label, decoder in DECODER_ONLY:
         yield _variant(
             label, base | {"encoder": "none", "shared_embeddings": False, "decoder": decoder(base, recurrent)}
@@ -225,10 +244,3 @@ def every_choice(table: Table) -> Iterator[tuple[str, dict[str, Any]]]:
 def filled(table: Table, tree: Any) -> Any:
     """The choice that a recipe with this tree makes."""
     return Slot(table).fill(with_tuples(tree))
-
-
-def with_tuples(tree: Any) -> Any:
-    """The tree with tuples instead of lists, as the config stores arrays."""
-    if isinstance(tree, dict):
-        return {key: with_tuples(value) for key, value in tree.items()}
-    return tuple(tree) if isinstance(tree, list) else tree

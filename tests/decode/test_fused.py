@@ -69,6 +69,16 @@ FUSED_MODELS: dict[str, dict[str, Any]] = {
     "gated gelu, rms norm": {
         "block": {"feed_forward": {"kind": "gated", "inner": 9, "activation": "gelu"}, "norm": "rms"}
     },
+    "exceptions": {
+        "decoder": {
+            "depth": 3,
+            "exceptions": [
+                {"at": [1], "feed_forward": {"kind": "gated", "inner": 9}},
+                {"at": [2], "norm": {"eps": 0.5}},
+            ],
+        },
+        "encoder": {"depth": 2, "exceptions": [{"at": [1], "norm": "rms"}]},
+    },
     "linear head": {"head": "linear"},
     "tied head with a bias": {"head": {"kind": "tied", "bias": True}},
 }
@@ -80,6 +90,11 @@ PARTLY_FUSED_MODELS: dict[str, dict[str, Any]] = {
     "sparse normalizer": {"block": {"cross": {"heads": 3, "normalizer": "sparsemax"}}},
     "additive score": {"block": {"self": {"heads": 2, "score": "additive"}}},
     "unprojected": {"block": {"self": "unprojected"}},
+    "exception with another norm": {"decoder": {"depth": 3, "exceptions": [{"at": [1], "norm": "rms"}]}},
+    "exception without a fused form": {
+        "decoder": {"depth": 3, "exceptions": [{"at": [1], "self": "unprojected"}, {"at": [2], "connection": "post"}]}
+    },
+    "exception with other heads": {"decoder": {"depth": 3, "exceptions": [{"at": [1], "self": {"heads": 4}}]}},
     "different key and value widths": {"block": {"self": {"heads": 2, "key_width": 5, "value_width": 3}}},
 }
 

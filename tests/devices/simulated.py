@@ -171,6 +171,8 @@ class _Operations(TorchDispatchMode):
         is_read = func in READING or (func is aten.index.Tensor and any(leaf.dtype is torch.bool for leaf in leaves))
         if is_read:
             self.device.reads.append(str(func))
+            if not isinstance(leaves[0], OnDevice):
+                raise RuntimeError(f"{func}: found two devices, the first argument is on the CPU")
         on_device = func is not aten.equal.default if is_read else judge(func, args, kwargs)
         result = func(*_values(args), **_values(kwargs))
         if func is aten._pack_padded_sequence.default:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from contracts.checks.common import perturbed
-from contracts.test_models import QUICK
-from contracts.variants import VARIANTS, Variant, named
+from contracts.test_models import every_variant
+from contracts.variants import Variant, named
 from devices.simulated import CUDA, simulated_device
 from saccade.data.batches import Padded
 from saccade.data.tokenizers import END
@@ -53,12 +53,6 @@ def check_search_on_device(model: Model, fused: bool, name: str, rows: int = 3) 
         assert [h.tokens for h in found[row]] == [h.tokens for h in hypotheses]
         assert [h.log_prob for h in found[row]] == pytest.approx([h.log_prob for h in hypotheses], rel=1e-4)
     return device.reads
-
-
-every_variant = pytest.mark.parametrize(
-    "variant",
-    [pytest.param(v, marks=() if str(v) in QUICK else pytest.mark.slow, id=str(v)) for v in VARIANTS],
-)
 
 
 @every_variant

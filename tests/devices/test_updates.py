@@ -9,8 +9,8 @@ from torch import Tensor
 
 from contracts.checks.common import perturbed
 from contracts.checks.running import samples_attention, small_corpus
-from contracts.test_models import QUICK
-from contracts.variants import DEFAULT, NO_DROPOUT, VARIANTS, Variant
+from contracts.test_models import every_variant
+from contracts.variants import DEFAULT, NO_DROPOUT, Variant
 from devices.updates import check_update
 from saccade.data.batches import COLLATE_LABELS, Corpus
 from saccade.inputs import Frames
@@ -26,10 +26,7 @@ from saccade.tasks.translation import Translation
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [pytest.param(v, marks=() if str(v) in QUICK else pytest.mark.slow, id=str(v)) for v in VARIANTS],
-)
+@every_variant
 def test_update_on_device_equals_update_on_cpu(variant: Variant) -> None:
     model = perturbed(variant.fresh())
     task = Translation(has_encoder=model.encoder is not None)

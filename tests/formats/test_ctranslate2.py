@@ -196,6 +196,9 @@ def test_damaged_file_is_refused_by_name(name: str, tmp_path: Path) -> None:
 
 
 OBSTACLES: dict[str, dict[str, Any]] = {
+    "model.encoder.exceptions: CTranslate2 has the same block in all layers": {
+        "model": {"encoder": {"exceptions": [{"at": [1], "norm": {"eps": 1e-4}}]}}
+    },
     'model.encoder: CTranslate2 does not support "recurrent"': {
         "model": {"encoder": {"kind": "recurrent", "depth": 1}}
     },

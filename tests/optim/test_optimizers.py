@@ -69,6 +69,44 @@ def test_embeddings_head_norms_and_biases_are_updated_by_adamw() -> None:
     assert sorted(names.values()) == sorted(muon_names + [name for group in adamw_names for name in group])
 
 
+class Experts(nn.Module):
+    """Two stacks of three matrices, and a kernel that is no stack of matrices."""
+
+    stacked_matrices = ("experts",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.Parameter(torch.randn(2, 3, 5, 9))
+        self.kernel = nn.Parameter(torch.randn(4, 5, 3))
+
+
+def test_stacked_matrices_are_updated_as_each_of_them_alone() -> None:
+    torch.manual_seed(0)
+    experts = Experts()
+    layers = nn.ModuleList(nn.Linear(9, 5, bias=False) for _ in range(6))
+    with torch.no_grad():
+        for layer, matrix in zip(layers, experts.experts.flatten(0, 1), strict=True):
+            layer.weight.copy_(matrix)
+    optimizers = muon(experts, weight_decay=0.3), muon(nn.ModuleList([*layers, nn.LayerNorm(3)]), weight_decay=0.3)
+    for step in range(3):
+        gradient = torch.randn(2, 3, 5, 9, generator=torch.Generator().manual_seed(step))
+        experts.experts.grad = gradient.clone()
+        for layer, own in zip(layers, gradient.flatten(0, 1), strict=True):
+            layer.weight.grad = own.clone()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = 0.02
+            optimizer.step()
+    separate = torch.stack([layer.weight.detach() for layer in layers])
+    torch.testing.assert_close(experts.experts.detach().flatten(0, 1), separate)
+
+
+def test_muon_takes_only_the_stacked_matrices_that_a_part_names() -> None:
+    model = nn.ModuleDict({"part": Experts(), "head": Experts()})
+    taken = {id(weight) for weight in muon(model).param_groups[0]["params"]}
+    assert [name for name, weight in model.named_parameters() if id(weight) in taken] == ["part.experts"]
+
+
 def test_weight_without_gradient_is_not_updated() -> None:
     layers = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
     before = layers[1].weight.detach().clone()
@@ -83,8 +121,10 @@ def test_muon_refuses_sharded_matrices(tmp_path: Path) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/here", rank=0, world_size=1)
     try:
         fully_shard(layer, mesh=init_device_mesh("cpu", (1,)))
-        with pytest.raises(BuildError, match=r'train\.parallelism = "replicated"'):
-            muon(layer)
+        experts = fully_shard(Experts(), mesh=init_device_mesh("cpu", (1,)))
+        for sharded in (layer, experts):
+            with pytest.raises(BuildError, match=r'train\.parallelism = "replicated"'):
+                muon(sharded)
     finally:
         torch.distributed.destroy_process_group()
 

@@ -38,7 +38,7 @@ CACHE_GROWTH = 8  # positions by which the key/value cache grows when it is full
 
 # The options that this module knows of. A class that has another one is computed by its module.
 KNOWN_OPTIONS: dict[type, set[str]] = {
-    Stacked: {"depth", "embedding", "position", "stack", "block", "pool"},
+    Stacked: {"depth", "embedding", "position", "stack", "block", "exceptions", "pool"},
     PlainStack: set(),
     TokenEmbedding: {"scaled"},
     Standard: {"self", "cross", "feed_forward", "connection", "norm"},

@@ -32,11 +32,6 @@ class HasColumns(Protocol):
 Block = TypeVar("Block", bound=HasColumns)
 
 
-def cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class _TokenizerProcess:
     def __init__(self, kind: str, tokenizers: Sequence[Tokenizer]):
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}

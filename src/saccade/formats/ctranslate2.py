@@ -34,7 +34,7 @@ from saccade.recipe import Recipe
 from saccade.runs.files import FileWriter
 
 CTRANSLATE2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
-SUPPORTED = SupportedKinds(
+CTRANSLATE2_KINDS = SupportedKinds(
     positions=("sinusoidal", "learned"),
     scores=("dot", "scaled_dot"),
     feed_forwards=("plain", "gated"),
@@ -45,7 +45,7 @@ CTRANSLATE2_POSITIONS = 2048  # rows of the sinusoid table; sentences whose sour
 
 def why_not(recipe: Recipe) -> str | None:
     """The config key that prevents an export, with the reason; None if the model can be exported."""
-    reason = why_not_transformer(recipe, "CTranslate2", SUPPORTED)
+    reason = why_not_transformer(recipe, "CTranslate2", CTRANSLATE2_KINDS)
     if reason:
         return reason
     if side_of(recipe, "encoder").eps != side_of(recipe, "decoder").eps:

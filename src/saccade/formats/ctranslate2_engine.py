@@ -28,7 +28,7 @@ from saccade.decode.engine import (
     check_prefixes,
 )
 from saccade.decode.search import Beam, Greedy, Search
-from saccade.encoding.tokenizer_pool import cores
+from saccade.encoding.cores import cores
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.exported import ExportedModel
 

@@ -32,7 +32,7 @@ from saccade.runs.files import to_json, write_folder
 HF_WEIGHTS_FILE = "model.safetensors"
 HF_POSITIONS = 1024  # max_position_embeddings of the exported config: the default of transformers' MarianConfig
 HF_NORM_EPS = 1e-5  # fixed in transformers
-SUPPORTED = SupportedKinds(positions=("sinusoidal",), scores=("scaled_dot",))
+MARIAN_KINDS = SupportedKinds(positions=("sinusoidal",), scores=("scaled_dot",))
 MARIAN_TYPE = {"architectures": ["MarianMTModel"], "model_type": "marian"}
 PEGASUS_TYPE = {"architectures": ["PegasusForConditionalGeneration"], "model_type": "pegasus"}
 ATTENTION_NAMES = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
@@ -71,7 +71,7 @@ def _is_pre_norm(recipe: Recipe) -> bool:
 
 def why_not(recipe: Recipe) -> str | None:
     """The config key that prevents an export, with the reason; None if the model can be exported."""
-    reason = why_not_transformer(recipe, "Marian in transformers", SUPPORTED)
+    reason = why_not_transformer(recipe, "Marian in transformers", MARIAN_KINDS)
     if reason:
         return reason
     encoder, decoder = side_of(recipe, "encoder"), side_of(recipe, "decoder")

@@ -25,7 +25,7 @@ from saccade.recipe import Recipe
 
 # The parts that a TransformerSide describes.
 KNOWN_PARTS: KnownOptions = {
-    Stacked: {"depth", "embedding", "position", "stack", "block", "pool"},
+    Stacked: {"depth", "embedding", "position", "stack", "block", "exceptions", "pool"},
     TokenEmbedding: {"scaled"},
     Sinusoidal: set(),
     Learned: {"longest"},
@@ -44,7 +44,7 @@ KNOWN_PARTS: KnownOptions = {
     TiedHead: {"bias"},
     LinearHead: {"bias"},
 }
-KNOWN_MODEL_KEYS = {"dim", "encoder", "decoder", "head", "shared_embeddings", "dropout"}
+KNOWN_MODEL_KEYS = {"dim", "encoder", "decoder", "head", "shared_embeddings", "dropout", "init"}
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,8 @@ def why_not_transformer(recipe: Recipe, library: str, supported: SupportedKinds)
         if reason := why_unknown(key, choice, KNOWN_PARTS, library):
             return reason
     for side in ("encoder", "decoder"):
+        if getattr(recipe.model, side).options["exceptions"]:
+            return f"model.{side}.exceptions: {library} has the same block in all layers; train without exceptions"
         reason = _unsupported_attention(recipe, side, library)
         if reason:
             return reason

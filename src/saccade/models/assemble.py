@@ -10,6 +10,7 @@ from saccade.errors import BuildError, ConfigError
 from saccade.inputs import Input, Tokens
 from saccade.models.blocks import DropoutRates
 from saccade.models.contracts import Decoder, Encoder
+from saccade.models.initializations import DefaultInitialization, InitializationSlot, initialize
 from saccade.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from saccade.models.stacked import Stacked
 from saccade.parts.embeddings import Embedding
@@ -48,6 +49,7 @@ class ModelConfig(Config):
     head: HeadSlot = TiedHead
     shared_embeddings: bool = True
     dropout: DropoutRates = DropoutRates()
+    init: InitializationSlot = DefaultInitialization
 
 
 def sides_with_blocks(model: Any) -> list[str]:
@@ -133,9 +135,12 @@ def assemble(config: ModelConfig, source: Input, target: int, reads: Reads = "de
             decoder.embedding = _shared_embedding(config, encoder, source, target)
         tied = {} if decoder is None else {"tied_weight": decoder.embedding.tied_weight}
         head = build(config.head, "head", vocabulary=target, dim=config.dim, **tied)
+        initialization = build(config.init, "init")
     except BuildError as error:
         raise ConfigError(f"{'.'.join(('model', *error.key))}: {error.reason}") from None
-    return Model(encoder, decoder, head)
+    model = Model(encoder, decoder, head)
+    initialize(model, initialization)
+    return model
 
 
 def _check_sides(encoder: Encoder | None, decoder: Decoder | None, reads: Reads) -> None:

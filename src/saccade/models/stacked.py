@@ -5,9 +5,10 @@ from typing import TypedDict, cast
 
 from torch import Tensor, nn
 
-from saccade.config import Count, build
+from saccade.config import Count, build, mark_used
 from saccade.inputs import Input
 from saccade.models.blocks import NO_DROPOUT, BlockSlot, DropoutRates, Standard
+from saccade.models.exceptions import LayerExceptions, exceptions_by_layer
 from saccade.models.stacks import Layer, PlainStack, Stack, StackSlot
 from saccade.parts.dropout import Dropout
 from saccade.parts.embeddings import Embedding, EmbeddingSlot, TokenEmbedding
@@ -26,7 +27,8 @@ class StackedState(TypedDict):
 
 
 class Stacked(nn.Module):
-    """Embedding, position encoding, a stack of `depth` layers and, if they are pre-norm, a final norm.
+    """Embedding, position encoding, a stack of `depth` layers and, if the last is pre-norm, a final norm. `exceptions`
+    are layers with another block: each is merged over `block`, and `at` holds the numbers of its layers, from 0.
 
     As an encoder (built with `summary` if its summary is read): `encode(values, keep) → Memory`. As a decoder (built
     with `causal`, and with `cross_attention` if there is an encoder): `start(memory | None, rows) → state`,
@@ -47,6 +49,7 @@ class Stacked(nn.Module):
         position: PositionSlot = Sinusoidal,
         stack: StackSlot = PlainStack,
         block: BlockSlot = Standard,
+        exceptions: LayerExceptions = (),
         pool: PoolSlot = Mean,
     ):
         super().__init__()
@@ -56,9 +59,14 @@ class Stacked(nn.Module):
         self.stack: Stack = build(stack, "stack", dim=dim, depth=depth)
         arguments = {"dim": dim, "causal": causal, "cross_attention": cross_attention, "dropouts": dropouts}
         arguments["position"] = self.position
-        layers = [build(block, "block", **arguments) for _ in range(self.stack.layer_count(depth))]
+        count = self.stack.layer_count(depth)
+        if exceptions:
+            mark_used(block)  # they are merged over it, also if no layer has the block itself
+        others = exceptions_by_layer(exceptions, count)
+        keyed = [others.get(layer, ("block", block)) for layer in range(count)]
+        layers = [build(choice, key, **arguments) for key, choice in keyed]
         self.layers = nn.ModuleList(cast(Iterable[nn.Module], layers))  # a Protocol cannot say that it is a module
-        self.final_norm: Norm = layers[0].final_norm()
+        self.final_norm: Norm = layers[-1].final_norm()
         self.pool: Pool | None = build(pool, "pool") if summary else None
 
     @property

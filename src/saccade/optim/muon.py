@@ -16,7 +16,8 @@ UPDATE_RMS = 0.2  # of the entries of an update, as with Adam, so both can use t
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for `matrices`, together with the optimizer `rest` of all other parameters.
+    """Muon for `matrices` [… rows columns], together with the optimizer `rest` of all other parameters. Of a parameter
+    that holds several matrices, each is orthogonalized by itself.
 
     The parameter groups and the state of both are joined, so learning rates are set and the state is saved as for a
     single optimizer.
@@ -43,12 +44,13 @@ class Muon(torch.optim.Optimizer):
         return loss
 
     def _update(self, matrices: list[nn.Parameter]) -> None:
-        """Update matrices of the same shape."""
+        """Update parameters of the same shape."""
         rate, decay = self.group["lr"], self.group["weight_decay"]
-        updates = orthogonalized(torch.stack([self._nesterov_momentum(matrix) for matrix in matrices]))
+        momentum = torch.stack([self._nesterov_momentum(matrix) for matrix in matrices])
+        updates = orthogonalized(momentum.flatten(0, -3)).view_as(momentum)
         # The entries of an orthogonalized matrix have an RMS of 1 / √max(rows, columns).
         for matrix, update in zip(matrices, updates, strict=True):
-            matrix.mul_(1 - rate * decay).add_(update, alpha=-rate * UPDATE_RMS * max(update.shape) ** 0.5)
+            matrix.mul_(1 - rate * decay).add_(update, alpha=-rate * UPDATE_RMS * max(update.shape[-2:]) ** 0.5)
 
     def _nesterov_momentum(self, matrix: nn.Parameter) -> Tensor:
         """Update the momentum of a matrix and return Nesterov's version of it, which adds the new gradient once

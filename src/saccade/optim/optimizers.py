@@ -32,8 +32,11 @@ def muon(
     eps: Positive = 1e-9,
     weight_decay: NotNegative = 0.0,
 ) -> torch.optim.Optimizer:
-    """Muon (Jordan et al. 2024) for the matrices of linear layers, AdamW for embeddings, head, norms and biases."""
-    matrices = _linear_weights(model)
+    """Muon (Jordan et al. 2024) for the matrices of linear layers, AdamW for embeddings, head, norms and biases. A part
+    with stacked matrices [… rows columns], such as those of experts, names these parameters in `stacked_matrices`: Muon
+    orthogonalizes each matrix by itself. Without that, a parameter of three or more axes, such as the kernel of a
+    convolution, is updated by AdamW."""
+    matrices = _matrices(model)
     if any(hasattr(matrix, "device_mesh") for matrix in matrices):  # a DTensor; importing its class takes a second
         raise BuildError(
             'muon needs whole matrices, but they are sharded; use train.parallelism = "replicated", or adamw'
@@ -62,11 +65,15 @@ def _trained(model: nn.Module) -> list[nn.Parameter]:
     return [p for p in model.parameters() if p.requires_grad]
 
 
-def _linear_weights(model: nn.Module) -> list[nn.Parameter]:
-    """The weight matrices of linear layers, without the head's: its rows are independent vectors, one per token."""
-    layers = (part for name, part in model.named_modules() if not name.startswith("head."))
-    linear = {id(part.weight) for part in layers if isinstance(part, nn.Linear)}
-    return [p for p in _trained(model) if id(p) in linear]
+def _matrices(model: nn.Module) -> list[nn.Parameter]:
+    """The weights of linear layers, and the stacked matrices that a part names in `stacked_matrices`. Without the
+    head's: its rows are independent vectors, one per token."""
+    found: set[int] = set()
+    for name, part in model.named_modules():
+        if name.partition(".")[0] != "head":
+            own = ("weight",) if isinstance(part, nn.Linear) else getattr(part, "stacked_matrices", ())
+            found |= {id(part.get_parameter(parameter)) for parameter in own}
+    return [p for p in _trained(model) if id(p) in found]
 
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {"adamw": adamw, "muon": muon}

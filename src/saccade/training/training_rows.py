@@ -18,8 +18,8 @@ from saccade.data.source_codecs import SOURCE_CODECS
 from saccade.data.sources import LineSource, Loaded, Pair, Row, RowStream, Source
 from saccade.data.sources.rows import line_total
 from saccade.encoding.cache import Cache, key_of, usable_folder
+from saccade.encoding.cores import cores
 from saccade.encoding.pair_arrays import PairEncoder, encode_blocks, map_pairs
-from saccade.encoding.tokenizer_pool import cores
 from saccade.errors import ConfigError, DataError
 from saccade.recipe import Recipe
 from saccade.runs.folder import learn_codecs

@@ -63,13 +63,16 @@ class Unprojected(RecordingModule):
         self.normalizer: Normalizer = build(normalizer, "normalizer")
         self.coverage_weight = nn.Parameter(0.1 * torch.randn(self.score.prepared)) if coverage else None
         self.dropout = Dropout(dropout)
+        self.empty: Tensor
+        # on the device of the model and of its type, which a mixer without weights could not know otherwise
+        self.register_buffer("empty", torch.empty(0), persistent=False)
         self.position = position.for_attention(1, dim, causal)
         self.out = nn.Identity()  # every mixer has its output projection under this name; here there is none
 
     def start(self, memory: Memory | None, rows: int) -> KeyValueCache | PerSentence | CoverageState:
         """Without a memory: an empty cache. With a memory: its keys and states, one row per sentence."""
         if memory is None:
-            empty = next(self.parameters(), torch.empty(0)).new_zeros(rows, 1, 0, self.width)
+            empty = self.empty.new_zeros(rows, 1, 0, self.width)
             places = Places.of(empty[:, 0], None)
             return KeyValueCache(*self._keys_and_values(empty, places), places)
         states = memory.states[:, None]
