@@ -7,6 +7,7 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
 from saccade.parts.feed_forwards import GatedFeedForward
 from saccade.parts.norms import RMSNorm
+from saccade.places import Places
 
 D, INNER = 22, 17
 
@@ -34,5 +35,5 @@ def test_gated_feed_forward_equals_that_of_llama(ours: str, theirs: str) -> None
         part.down.weight.copy_(reference.down_proj.weight)
     x = torch.randn(3, 5, D)
     expected = reference(x)
-    torch.testing.assert_close(part(x, torch.ones(3, 5, dtype=torch.bool)), expected)
+    torch.testing.assert_close(part(x, Places.of(x, None)), expected)
     torch.testing.assert_close(part.fused()(x), expected)

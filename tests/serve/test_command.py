@@ -87,7 +87,7 @@ def test_every_setting_has_an_environment_variable(monkeypatch: pytest.MonkeyPat
     for field in dataclasses.fields(Settings):
         default = field.default
         value = "1" if isinstance(default, bool) else "700" if isinstance(default, int) else "0.5"
-        value = "auto" if field.name == "engine" else value
+        value = {"engine": "auto", "device": "cpu"}.get(field.name, value)
         monkeypatch.setenv(f"SACCADE_{field.name.upper()}", value)
     _, bound, _ = app.parse_args(["serve", "run"], print_error=False, exit_on_error=False)
     settings = bound.arguments["settings"]
