@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from saccade.data import length_order
 from saccade.data.batches import COLLATE_LABELS, COLLATE_PAIRS, COLLATE_PROMPTED, Collate, Corpus, by_length
-from saccade.data.length_order import sorted_by_length
+from saccade.data.length_order import shuffled_rows, sorted_by_length
 
 SIZES = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=60)
 
@@ -52,3 +52,10 @@ def test_sort_equals_lexsort_in_chunks_and_for_lengths_too_long_for_one_integer(
             patch.setattr(length_order, "CHUNK_ROWS", chunk)
             patch.setattr(length_order, "MAX_SORT_KEY", limit)
             assert sorted_by_length(order, first, second).tolist() == expected
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 1000, 70_001])
+def test_shuffled_rows_are_the_permutation_of_the_generator(count: int) -> None:
+    rows, permutation = np.random.default_rng([3, 5]), np.random.default_rng([3, 5])
+    assert shuffled_rows(count, rows).tolist() == permutation.permutation(count).tolist()
+    assert rows.integers(2**60) == permutation.integers(2**60), "the next draws differ"
