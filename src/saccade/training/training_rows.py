@@ -29,7 +29,7 @@ from saccade.training.ranks import Ranks
 ARRAYS_FORMAT = 1  # part of every key: raise it when the arrays of the same data would differ
 CACHED_FROM_BYTES = 16_000_000  # size of the data files from which `data.cache = "auto"` uses the cache
 
-Report = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 class TrainingRows(Protocol):
@@ -53,7 +53,7 @@ class TrainingRows(Protocol):
 class LoadedRows:
     """Rows in memory. Every rank encodes them."""
 
-    def __init__(self, recipe: Recipe, loaded: Loaded, report: Report):
+    def __init__(self, recipe: Recipe, loaded: Loaded, report: Say):
         self.recipe, self.rows, self.bad_rows, self.report = recipe, loaded.rows, loaded.bad_rows, report
 
     def iterate(self) -> Iterable[Row]:
@@ -139,7 +139,7 @@ class CachedPairs:
 
 
 def cached_pairs(
-    recipe: Recipe, source: Source, checksums: Mapping[str, str], run: Path, report: Report
+    recipe: Recipe, source: Source, checksums: Mapping[str, str], run: Path, report: Say
 ) -> CachedPairs | None:
     """The training rows in the cache; None if they should be in memory."""
     task, wish = recipe.built_task, recipe.data.cache
