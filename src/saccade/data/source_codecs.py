@@ -64,15 +64,15 @@ class SourceCodec(ABC):
     def shown(self, row: Row) -> str:
         """The source as a short text."""
 
-    # ── of a source with steps ──
+    # ── step by step ──
 
+    @abstractmethod
     def stepwise_row(self, source: object, targets: Sequence[str] | None, location: str) -> StepwiseRow:
         """As `row`, with a target for each step; None: with no target for any."""
-        raise NotImplementedError
 
+    @abstractmethod
     def encode_steps(self, rows: Sequence[StepwiseRow]) -> list[tuple[np.ndarray, np.ndarray]]:
         """What the model reads of each row, and the position of each step in it."""
-        raise NotImplementedError
 
     def step_names(self, row: StepwiseRow) -> Sequence[str] | None:
         """The steps as texts; None if they are numbers."""

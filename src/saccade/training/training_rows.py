@@ -29,7 +29,7 @@ from saccade.training.ranks import Ranks
 ARRAYS_FORMAT = 1  # part of every key: raise it when the arrays of the same data would differ
 CACHED_FROM_BYTES = 16_000_000  # size of the data files from which `data.cache = "auto"` uses the cache
 
-Say = Callable[[str], None]
+Say = Callable[[str], None]  # takes a progress message
 
 
 class TrainingRows(Protocol):
