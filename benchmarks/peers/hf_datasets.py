@@ -1,6 +1,9 @@
 """Encoding pairs of text with Hugging Face: `datasets.map(batched=True, num_proc=…)` over a BPE tokenizer of
 `tokenizers`. The result is a memory-mapped Arrow file."""
 
+# pyright: reportMissingImports=false
+# (the extra `benchmarks` is not installed where the types are checked)
+
 import time
 from itertools import islice
 from pathlib import Path
