@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import cycle, islice
@@ -86,18 +87,24 @@ def _command(pid: int) -> bytes:
 
 @contextmanager
 def highest_memory(pid: int) -> Iterator[dict[int, dict[str, int]]]:
-    """The highest values of a process and its descendants, while the block runs."""
+    """The highest values of a process and its descendants, while the block runs; at 0, those of their sum."""
     highest: dict[int, dict[str, int]] = {}
     ended = threading.Event()
+
+    def note(process: int, values: dict[str, int]) -> None:
+        known = highest.setdefault(process, {})
+        for name, value in values.items():
+            known[name] = max(known.get(name, 0), value)
 
     def poll() -> None:
         seen: set[tuple[int, bytes]] = set()
         while not ended.wait(POLL_SECONDS):
             running = {(process, _command(process)) for process in descendants(pid)}
-            for process, _ in running & seen:  # a process that just began may still show the memory of its parent
-                for name, value in memory(process).items():
-                    known = highest.setdefault(process, {})
-                    known[name] = max(known.get(name, 0), value)
+            # a process that just began may still show the memory of its parent
+            values = {process: memory(process) for process, _ in running & seen}
+            for process, of_process in values.items():
+                note(process, of_process)
+            note(0, dict(sum((Counter(of_process) for of_process in values.values()), Counter())))
             seen = running
 
     poller = threading.Thread(target=poll)
@@ -171,7 +178,11 @@ def measure(what: str, *folders: Path, cache: Path) -> dict[str, Any]:
         output = process.communicate()[0]
     if process.returncode:
         sys.exit(f"{what}: ended with exit code {process.returncode}")
-    return json.loads(output.splitlines()[-1]) | {"highest_memory": [*highest.values()]}
+    together = highest.pop(0)
+    return json.loads(output.splitlines()[-1]) | {
+        "highest_memory": [*highest.values()],
+        "highest_memory_together": together,
+    }
 
 
 def size_report(archive: Path, pairs: int, work: Path) -> dict[str, Any]:
@@ -202,6 +213,7 @@ def lines_of(report: dict[str, Any]) -> Iterator[str]:
         yield f"  {name} start: {parts}"
         yield f"    after the first update: {_sizes(report[name]['memory_after']['first_update'])}"
         yield f"    highest, by process: {'; '.join(map(_sizes, report[name]['highest_memory']))}"
+        yield f"    highest, together: {_sizes(report[name]['highest_memory_together'])}"
     peer_seconds = f"load {report['peer']['load_seconds']:.1f} s, map {report['peer']['map_seconds']:.1f} s"
     yield f"  datasets + tokenizers: {peer_seconds}"
     yield f"    highest, by process: {'; '.join(map(_sizes, report['peer']['highest_memory']))}"
@@ -213,14 +225,15 @@ def _sizes(values: dict[str, int]) -> str:
     return ", ".join(f"{value / 1e6:,.0f} MB {name}" for name, value in values.items())
 
 
-def growth(small: dict[str, Any], large: dict[str, Any]) -> str:
+def growth(small: dict[str, Any], large: dict[str, Any]) -> Iterator[str]:
     """The anonymous memory that each further pair takes."""
     pairs = large["pairs"] - small["pairs"]
-    highest = {
-        name: [report[name]["highest_memory"][0]["anonymous"] for report in (small, large)]
-        for name in ("first", "second")
-    }
-    return ", ".join(f"{name} start {(after - before) / pairs:.1f}" for name, (before, after) in highest.items())
+    for start in ("first", "second"):
+        training = large[start]["highest_memory"][0]["anonymous"] - small[start]["highest_memory"][0]["anonymous"]
+        together = (
+            large[start]["highest_memory_together"]["anonymous"] - small[start]["highest_memory_together"]["anonymous"]
+        )
+        yield f"{start} start: {training / pairs:.1f}, all processes together {together / pairs:.1f}"
 
 
 def main() -> None:
@@ -246,7 +259,8 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(reports, indent=1))
     elif len(reports) > 1:
-        print(f"anonymous bytes per further pair: {growth(reports[0], reports[-1])}")
+        print("anonymous bytes per further pair, from the smallest to the largest text")
+        print("\n".join(f"  {line}" for line in growth(reports[0], reports[-1])))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Messages between the process that encodes data and its tokenizer processes: lists of byte strings over pipes."""
+"""Messages between a training and its child processes: lists of byte strings over pipes."""
 
 import struct
 from collections.abc import Sequence

@@ -1,12 +1,8 @@
 """Tokenizes columns of texts on all cores."""
 
-import os
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
@@ -15,9 +11,8 @@ import numpy as np
 
 from saccade.data.flat_rows import FlatRows
 from saccade.data.tokenizers import Tokenizer
-from saccade.encoding.messages import receive, send
+from saccade.encoding.child_process import ChildProcess
 from saccade.encoding.tokenizer_process import encode_column
-from saccade.errors import RunError
 
 BLOCKS_AHEAD = 2  # for each process, so that none waits for the next block
 
@@ -34,39 +29,17 @@ Block = TypeVar("Block", bound=HasColumns)
 
 class _TokenizerProcess:
     def __init__(self, kind: str, tokenizers: Sequence[Tokenizer]):
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-P", "-m", "saccade.encoding.tokenizer_process"]
-        self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._input, self._output = self._process.stdin, self._process.stdout
-        self._send([kind.encode(), *(tokenizer.dump() for tokenizer in tokenizers)])
-
-    def _send(self, parts: Sequence[bytes]) -> None:
-        try:
-            send(self._input, parts)
-        except BrokenPipeError:
-            raise self._ended() from None
+        self._child = ChildProcess("saccade.encoding.tokenizer_process", "encodes the data")
+        self._child.send([kind.encode(), *(tokenizer.dump() for tokenizer in tokenizers)])
 
     def encode(self, columns: Sequence[bytes]) -> list[FlatRows]:
-        self._send(columns)
-        arrays = receive(self._output)
-        if arrays is None:
-            raise self._ended()
+        self._child.send(columns)
+        arrays = self._child.receive()
         ids, lengths = ([np.frombuffer(array, np.int32) for array in arrays[i::2]] for i in (0, 1))
         return [FlatRows.split(*column) for column in zip(ids, lengths, strict=True)]
 
-    def _ended(self) -> RunError:
-        return RunError(
-            f"a process that encodes the data ended with exit code {self._process.wait()}; if memory was short, free "
-            "some, and run the same command again"
-        )
-
     def close(self) -> None:
-        with suppress(BrokenPipeError):
-            self._input.close()
-        self._output.close()
-        self._process.wait()
+        self._child.close()
 
 
 class TokenizerPool(Generic[Block]):

@@ -1,5 +1,4 @@
-"""A process that tokenizes columns of texts. It is a program of its own rather than a fork or a `multiprocessing`
-process, because those would copy the threads' locks of torch or run the user's script again. It imports no torch."""
+"""The process that tokenizes columns of texts. It imports no torch."""
 
 import os
 import signal

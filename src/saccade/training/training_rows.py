@@ -1,10 +1,8 @@
 """The training rows of a recipe: in memory, or (large texts) encoded once into the cache and memory-mapped. The batches
 are the same."""
 
-import ctypes
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -19,6 +17,7 @@ from saccade.data.sources import LineSource, Loaded, Pair, Row, RowStream, Sourc
 from saccade.data.sources.rows import line_total
 from saccade.encoding.cache import Cache, key_of, usable_folder
 from saccade.encoding.cores import cores
+from saccade.encoding.learning import LearnedInProcess
 from saccade.encoding.pair_arrays import PairEncoder, encode_blocks, map_pairs
 from saccade.errors import ConfigError, DataError
 from saccade.recipe import Recipe
@@ -83,21 +82,21 @@ class CachedPairs:
 
     def learn(self) -> AnyCodecs:
         task, data = self.recipe.built_task, self.recipe.data
+        kind = build(data.tokenizer, "data.tokenizer")
         settings = {"task": kind_of(self.recipe.task), "tokenizer": plain(data.tokenizer), "joint": data.joint}
 
         def make(folder: Path) -> dict[str, Any]:
             self.cache.report("learning the tokenizer")
             lines = line_total(self.source)
             rows = _Repeated(lambda: track_fast(self.stream(), lines, "reading the training text"))
-            codecs = learn_codecs(self.recipe, rows)
-            release_freed_memory()
+            codecs = task.learn(rows, LearnedInProcess(kind, plain(data.tokenizer)), data.joint)
             for name, content in task.files(codecs).items():
                 (folder / name).write_bytes(content)
             return {}
 
         entry = self.cache.entry(key_of({"codecs": settings, **self._facts()}), make)
         files = {name: (entry.folder / name).read_bytes() for name in entry.manifest["files"]}
-        return task.read(files, build(data.tokenizer, "data.tokenizer"), data.joint)
+        return task.read(files, kind, data.joint)
 
     def encode(self, codecs: AnyCodecs, ranks: Ranks) -> Encoded:
         """Rank 0 encodes first. The others find its arrays in the cache, unless they are on another machine."""
@@ -179,12 +178,6 @@ def no_rows(split: str) -> DataError:
         f"data.{split}: there are no rows; set data.{split} as docs/config.md shows, and check that its files are not "
         "empty"
     )
-
-
-def release_freed_memory() -> None:
-    """Return freed memory to the operating system: after learning a tokenizer, glibc keeps hundreds of megabytes."""
-    with suppress(AttributeError, OSError):  # other C libraries have no such function
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 class _Repeated:
