@@ -121,6 +121,17 @@ def test_tensors_of_another_model_are_adopted_by_name_and_shape(
     assert torch.equal(job.model.state_dict()["decoder.embedding.table.weight"], table), "shared in the parent only"
 
 
+def test_weights_that_are_frozen_at_random_values_are_named(tuned_recipe: RecipeWith, tmp_path: Path) -> None:
+    _, report = prepared(tuned_recipe("model.encoder.depth=2", 'train.freeze=["encoder.*"]'), tmp_path)
+    message = next(message for message in report.messages if "frozen by train.freeze" in message)
+    warning = message.partition("; warning: ")[2]
+    assert "encoder.layers.1.feed_forward.up.weight" in warning
+    assert "encoder.layers.0." not in warning
+    assert warning.endswith(" keep random values, because they are not the parent's")
+    _, report = prepared(tuned_recipe('train.freeze=["encoder.*"]'), tmp_path / "same")
+    assert not any("; warning" in message for message in report.messages)
+
+
 def test_rows_of_other_tokens_start_fresh_even_if_the_shape_is_the_same(
     tuned_recipe: RecipeWith, parent: Path, tmp_path: Path
 ) -> None:

@@ -1,7 +1,7 @@
 """Freezing: weights that keep their values during a training."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from torch import nn
@@ -9,10 +9,10 @@ from torch import nn
 from saccade.errors import ConfigError, plural
 
 
-def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
+def freeze(model: nn.Module, patterns: Sequence[str], fresh: Collection[str] = ()) -> str:
     """Freeze the weights whose names match a pattern of `train.freeze` (`*` and `?` as in file names), and return a
     message about it. They get no gradients and no optimizer state. A shared weight has several names and is frozen if
-    one of them matches."""
+    one of them matches. `fresh` are the weights that a fine-tuning did not take from its parent."""
     if not patterns:
         return ""
     named = dict(model.named_parameters(remove_duplicate=False))
@@ -29,7 +29,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
     frozen = sum(not p.requires_grad for p in model.parameters())
     return (
         f"training {sum(p.numel() for p in trained):,} of {total:,} parameters; {plural(frozen, 'tensor')} frozen by "
-        f"train.freeze{_also_frozen(named, matched)}"
+        f"train.freeze{_also_frozen(named, matched)}{_frozen_at_random(named, fresh)}"
     )
 
 
@@ -51,3 +51,8 @@ def _also_frozen(named: dict[str, nn.Parameter], matched: Sequence[str]) -> str:
     """The names of shared weights that no pattern matches, but that are frozen under another name."""
     names = [name for name, parameter in named.items() if not parameter.requires_grad and name not in {*matched}]
     return f", among them {', '.join(names)}, which is shared" if names else ""
+
+
+def _frozen_at_random(named: dict[str, nn.Parameter], fresh: Collection[str]) -> str:
+    names = [name for name in fresh if name in named and not named[name].requires_grad]
+    return f"; warning: {', '.join(names)} keep random values, because they are not the parent's" if names else ""

@@ -120,7 +120,7 @@ def prepare(
     task.prepare(train, report.say)
     model = run.model(recipe, codecs)
     facts = parent.start(model, recipe, codecs, report.say) if parent else None
-    if frozen := freeze(model, recipe.train.freeze):
+    if frozen := freeze(model, recipe.train.freeze, facts["fresh"] if facts else ()):
         report.say(frozen)
     if recipe.train.parallelism == "replicated" or ranks.count == 1:
         model = model.to(ranks.device)
