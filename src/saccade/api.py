@@ -16,7 +16,7 @@ from saccade.data.links import Links
 from saccade.data.sources import NoSource, Pair, Row
 from saccade.data.tokenizers import END, SPECIAL, Tokenizer, word_of
 from saccade.decode.engine import DecodeConfig, Engine, Output, changed_decode_config, in_order
-from saccade.devices import DeviceName, choose_device
+from saccade.devices import CPU, DeviceName, choose_device, fork_random_states
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.formats.engines import ENGINES, QUANTIZATIONS, EngineRequest, choose
 from saccade.models.assemble import Model, is_cross_attention
@@ -74,7 +74,7 @@ def train(
     else:
         config = recipe_of({"extends": str(recipe)} if isinstance(recipe, (str, Path)) else recipe, set or {})
     folder = run_training(config, Path(run or Path("runs") / name), report or ConsoleReporter())
-    return Run(folder.path)
+    return Run(folder.path, device=config.train.device)
 
 
 class Run:
@@ -137,7 +137,7 @@ class Run:
 
     @cached_property
     def model(self) -> Model:
-        with torch.random.fork_rng():
+        with fork_random_states(CPU):
             model = self.folder.model(self.recipe, self.codecs)
         load_weights(model, self.checkpoint)
         return model.to(self._device).eval()

@@ -24,8 +24,9 @@ def demo(from_: str, to: str, run: str) -> Run:
         for split in ("train", "dev", "test")
         for key, value in (("from", from_), ("to", to))
     ]
-    train(read_recipe("demo", flags).config, folder, ConsoleReporter())
-    loaded = Run(folder)
+    recipe = read_recipe("demo", flags).config
+    train(recipe, folder, ConsoleReporter())
+    loaded = Run(folder, device=recipe.train.device)
     screen = console()
 
     def say(text: str = "") -> None:

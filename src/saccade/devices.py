@@ -5,6 +5,8 @@ or NumPy arrays. Nothing below this module asks which device there is: it looks 
 """
 
 import os
+import resource
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
@@ -71,6 +73,13 @@ def on_cpu(model: nn.Module) -> Iterator[None]:
         yield
     finally:
         model.to(device)
+
+
+def peak_memory(device: torch.device) -> int:
+    """The most bytes that were allocated at once: on a cuda device, otherwise in the memory of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 # ── precision ─────────────────────────────────────────────────────────────────────────────────────

@@ -87,6 +87,8 @@ VERDICTS: dict[Any, bool] = {}
 def judge(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether the results of an operation are on the device. Raises an error if it mixes devices."""
     leaves = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    # A device that torch's C++ code asks for is that of an OnDevice as it sees it; `_Calls` sees what Python asks for.
+    kwargs = {name: value for name, value in kwargs.items() if name != "device"}
     key = (func, tuple((isinstance(leaf, OnDevice), leaf.dtype, leaf.dim() == 0) for leaf in leaves))
     if key not in VERDICTS:
         with FAKE_MODE:
@@ -115,9 +117,12 @@ class _Calls(TorchFunctionMode):
                 raise TypeError("can't convert cuda:0 device type tensor to numpy")
             self.device.reads.append("tolist")
             return args[0].values.tolist()
-        if torch.device(kwargs.get("device") or CPU).type == CUDA.type:
+        wanted = kwargs.get("device")
+        if wanted is None:
+            return self._called(func, args, kwargs)
+        if torch.device(wanted).type == CUDA.type:
             return to_device(func(*args, **{**kwargs, "device": CPU}))
-        return self._called(func, args, kwargs)
+        return _values(self._called(func, args, kwargs))
 
     def _called(self, func: Any, args: Any, kwargs: Any) -> Any:
         before = self.device.caller

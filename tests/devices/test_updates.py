@@ -87,6 +87,13 @@ class _OwnMask(torch.nn.Module):
         return x * torch.ones(x.shape[-1])
 
 
+class _NewOnCpu(torch.nn.Module):
+    """A norm that makes a tensor like its input, but says that it is on the CPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + x.new_zeros(1) + x.new_zeros(x.shape[-1], device="cpu")
+
+
 class _ThroughNumpy(torch.nn.Module):
     """A norm that computes with NumPy."""
 
@@ -111,7 +118,7 @@ class _OwnGradient(torch.nn.Module):
         return _CpuGradient.apply(x)
 
 
-@pytest.mark.parametrize("defect", [_OwnMask, _ThroughNumpy, _OwnGradient])
+@pytest.mark.parametrize("defect", [_OwnMask, _NewOnCpu, _ThroughNumpy, _OwnGradient])
 def test_planted_defect_is_noticed(defect: type[torch.nn.Module]) -> None:
     model = DEFAULT.fresh()
     residual = model.get_submodule("encoder.layers.0.residual_self")

@@ -32,7 +32,7 @@ def chrf(language: str, updates: int, folder: Path, parent: str = "") -> float:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_shape_checks")
-def test_fine_tuned_translator_beats_one_from_scratch_at_equal_updates(tmp_path: Path) -> None:
+def test_fine_tuned_translator_beats_one_from_scratch_at_equal_updates_on_the_new_language(tmp_path: Path) -> None:
     chrf("de", 150, tmp_path / "german")
     tuned = chrf("fr", 40, tmp_path / "tuned", str(tmp_path / "german"))
     scratch = chrf("fr", 40, tmp_path / "scratch")

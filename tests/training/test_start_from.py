@@ -114,6 +114,9 @@ def test_tensors_of_another_model_are_adopted_by_name_and_shape(
         "encoder1.",
         "decoder0.",
     }
+    adopted = next(line for line in report.messages if line.startswith("  adopted: "))
+    assert "decoder.layers.0.cross.*, decoder.layers.0.feed_forward.down.bias, decoder.layers.0.residual" in adopted
+    assert "encoder.final_norm.*, encoder.layers.0.*" in adopted
     assert fresh["decoder.layers.0.feed_forward.up.weight"] == "shape [24, 16], in the parent [32, 16]"
     assert "the model differs from the parent's in model.decoder.block.feed_forward.inner (32 → 24), " in text
     assert "unused tensors of the parent: decoder.layers.0.feed_forward.down.weight, " in text
@@ -123,13 +126,11 @@ def test_tensors_of_another_model_are_adopted_by_name_and_shape(
 
 def test_weights_that_are_frozen_at_random_values_are_named(tuned_recipe: RecipeWith, tmp_path: Path) -> None:
     _, report = prepared(tuned_recipe("model.encoder.depth=2", 'train.freeze=["encoder.*"]'), tmp_path)
-    message = next(message for message in report.messages if "frozen by train.freeze" in message)
-    warning = message.partition("; warning: ")[2]
-    assert "encoder.layers.1.feed_forward.up.weight" in warning
+    warning = next(message for message in report.messages if message.startswith("warning: train.freeze keeps the "))
+    assert "encoder.layers.1." in warning
     assert "encoder.layers.0." not in warning
-    assert warning.endswith(" keep random values, because they are not the parent's")
     _, report = prepared(tuned_recipe('train.freeze=["encoder.*"]'), tmp_path / "same")
-    assert not any("; warning" in message for message in report.messages)
+    assert not any("warning" in message for message in report.messages)
 
 
 def test_rows_of_other_tokens_start_fresh_even_if_the_shape_is_the_same(
@@ -224,6 +225,10 @@ REFUSED = {
         ["train.start_checkpoint=step-3"],
         r"^train\.start_from: .*no checkpoint 'step-3' \(available: .*\); choose one .* with train\.start_checkpoint$",
     ),
+    "a file": (
+        [f"train.start_from={__file__}"],
+        r"^train\.start_from: .*\.py is a file; give the folder of a run, such as runs/demo",
+    ),
     "no run": (
         ["train.start_from=/nowhere"],
         r"^train\.start_from: /nowhere: is not a run: it has no config\.toml",
@@ -255,6 +260,24 @@ def test_checkpoint_folder_in_place_of_a_run_is_refused_with_the_remedy(
         prepared(recipe, tmp_path)
 
 
+def test_two_vocabularies_are_refused_without_an_encoder(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a b c\nb c\n" * 6, "utf-8")
+    (tmp_path / "b").write_text("x y\ny z w v\n" * 6, "utf-8")
+    pairs = {"kind": "pairs", "src": "a", "tgt": "b"}
+    block = {"self": {"heads": 2}, "cross": {"heads": 2}, "feed_forward": {"inner": 32}}
+    base = {
+        "data": {"folder": str(tmp_path), "train": pairs, "dev": pairs, "tokenizer": "words", "joint": False},
+        "model": {"dim": 16, "shared_embeddings": False, "head": "linear", "decoder": {"depth": 1, "block": block}},
+        "train": {"updates": 2, "validate_every": 2},
+    }
+    encoder = {"depth": 1, "block": {name: block[name] for name in ("self", "feed_forward")}}
+    train_run(recipe_of(base, {"model": {"encoder": encoder}}), tmp_path / "run")
+    del block["cross"]
+    child = {"model": {"encoder": "none"}, "train": {"start_from": str(tmp_path / "run")}}
+    with pytest.raises(ConfigError, match=r"^model\.encoder: a model without an encoder reads both languages with one"):
+        prepared(recipe_of(base, child), tmp_path)
+
+
 def test_damaged_parent_is_refused(tuned_recipe: RecipeWith, parent: Path, tmp_path: Path) -> None:
     flip_bit(checkpoint(parent, 18) / "weights.safetensors")
     with pytest.raises(RunError, match=r"^train\.start_from: .*weights\.safetensors: checksum mismatch"):
@@ -262,8 +285,12 @@ def test_damaged_parent_is_refused(tuned_recipe: RecipeWith, parent: Path, tmp_p
 
 
 def test_wrong_data_is_reported_as_without_a_parent(tuned_recipe: RecipeWith, tmp_path: Path) -> None:
-    with pytest.raises(DataError):
-        prepared(tuned_recipe("data.train.longest=30", "data.train.shortest=25"), tmp_path)
+    wrong = ["data.train.longest=30", "data.train.shortest=25"]
+    with pytest.raises(DataError) as without_parent:
+        prepared(tuned_recipe(*wrong, "train.start_from="), tmp_path)
+    with pytest.raises(DataError) as with_parent:
+        prepared(tuned_recipe(*wrong), tmp_path)
+    assert str(with_parent.value) == str(without_parent.value)
 
 
 # ── resuming ──────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from saccade.cli.app import ConfigOverrides, UsageError, app, recipe_layers, this_command
+from saccade.cli.app import ConfigOverrides, Device, UsageError, app, recipe_layers, this_command
 from saccade.cli.report import draw_report
 
 
@@ -59,7 +59,7 @@ def train(
         report.say(f"saved a checkpoint at step {stopped.step:,}; resume with: {how}")
         return _exit(128 + stopped.number, is_distributed())
     if is_main_process():
-        report.say(_draw(folder))
+        report.say(_draw(folder, config.train.device))
         command = config.built_task.command
         report.say(f"{command.capitalize()} with: {program()} {command} {shlex.quote(str(folder))} FILE")
     return _exit(0, is_distributed())
@@ -75,10 +75,10 @@ def _exit(code: int, immediately: bool) -> int:
     return code
 
 
-def _draw(folder: Path) -> str:
+def _draw(folder: Path, device: Device) -> str:
     """Write the run's report. If that fails, the training has still succeeded: return a warning."""
     try:
-        return f"wrote {draw_report(folder, quick=True)}: open it in a browser"
+        return f"wrote {draw_report(folder, device=device, quick=True)}: open it in a browser"
     except Exception as error:
         return f"warning: the report could not be written: {error}"
 

@@ -1,7 +1,6 @@
 """The model card of an exported folder: the model, its scores, and how to use it."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import saccade
@@ -47,7 +46,7 @@ def card(run: ExportableRun, name: str) -> str:
 def _parent(run: ExportableRun) -> str:
     """The name of the run whose weights the training started with."""
     parent = run.folder.parent()
-    return f", fine-tuned from {Path(parent['run']).name} ({parent['checkpoint']})" if parent else ""
+    return f", fine-tuned from {parent['name']} ({parent['checkpoint']})" if parent else ""
 
 
 _USE = [

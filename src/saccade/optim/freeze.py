@@ -8,11 +8,13 @@ from torch import nn
 
 from saccade.errors import ConfigError, plural
 
+MAX_SHOWN = 5  # names in a warning
 
-def freeze(model: nn.Module, patterns: Sequence[str], fresh: Collection[str] = ()) -> str:
+
+def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
     """Freeze the weights whose names match a pattern of `train.freeze` (`*` and `?` as in file names), and return a
     message about it. They get no gradients and no optimizer state. A shared weight has several names and is frozen if
-    one of them matches. `fresh` are the weights that a fine-tuning did not take from its parent."""
+    one of them matches."""
     if not patterns:
         return ""
     named = dict(model.named_parameters(remove_duplicate=False))
@@ -29,8 +31,17 @@ def freeze(model: nn.Module, patterns: Sequence[str], fresh: Collection[str] = (
     frozen = sum(not p.requires_grad for p in model.parameters())
     return (
         f"training {sum(p.numel() for p in trained):,} of {total:,} parameters; {plural(frozen, 'tensor')} frozen by "
-        f"train.freeze{_also_frozen(named, matched)}{_frozen_at_random(named, fresh)}"
+        f"train.freeze{_also_frozen(named, matched)}"
     )
+
+
+def warn_of_untrained(model: nn.Module, parent_weights: Collection[str]) -> str:
+    """A warning if weights are frozen that are not the parent's: nobody has trained them; "" if there are none."""
+    names = [name for name, p in model.named_parameters() if not p.requires_grad and name not in parent_weights]
+    if not names:
+        return ""
+    shown = ", ".join(names[:MAX_SHOWN]) + (f" and {len(names) - MAX_SHOWN} more" if len(names) > MAX_SHOWN else "")
+    return f"warning: train.freeze keeps the initial values of {shown}; set train.start_from, or freeze less"
 
 
 def _matching(pattern: str, names: Iterable[str]) -> list[str]:
@@ -51,8 +62,3 @@ def _also_frozen(named: dict[str, nn.Parameter], matched: Sequence[str]) -> str:
     """The names of shared weights that no pattern matches, but that are frozen under another name."""
     names = [name for name, parameter in named.items() if not parameter.requires_grad and name not in {*matched}]
     return f", among them {', '.join(names)}, which is shared" if names else ""
-
-
-def _frozen_at_random(named: dict[str, nn.Parameter], fresh: Collection[str]) -> str:
-    names = [name for name in fresh if name in named and not named[name].requires_grad]
-    return f"; warning: {', '.join(names)} keep random values, because they are not the parent's" if names else ""

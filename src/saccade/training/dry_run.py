@@ -1,14 +1,13 @@
 """Estimates the cost of a training from a few real updates."""
 
 import itertools
-import resource
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from saccade.console import clock
 from saccade.data.batches import SamplerState, epoch_batches, updates
+from saccade.devices import peak_memory
 from saccade.recipe import Recipe
 from saccade.runs.folder import RunFolder
 from saccade.runs.weights import checkpoint_bytes
@@ -52,7 +51,7 @@ def dry_run(recipe: Recipe, path: Path, report: Reporter) -> CostEstimate:
     state = TrainingState()
     job.model.train()
     update(job, state, [corpus.batch(largest_batch(job))])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak = peak_memory(job.ranks.device)
     plan = updates(corpus, settings.batch_tokens, settings.update_tokens, recipe.seed, SamplerState())
     began, tokens = time.monotonic(), 0
     for batches, _ in itertools.islice(plan, TIMED_STEPS):

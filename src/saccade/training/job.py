@@ -16,7 +16,7 @@ from saccade.data.sources.series import groups_in_several_splits
 from saccade.devices import RANDOM_STATES, check_precision, random_states, restore_random_states
 from saccade.errors import BuildError, ConfigError, DataError, RunError
 from saccade.models.assemble import Model
-from saccade.optim.freeze import freeze
+from saccade.optim.freeze import freeze, warn_of_untrained
 from saccade.optim.schedules import Schedule
 from saccade.recipe import Recipe, sources_of
 from saccade.runs.folder import RunFolder, checksums
@@ -120,8 +120,14 @@ def prepare(
     task.prepare(train, report.say)
     model = run.model(recipe, codecs)
     facts = parent.start(model, recipe, codecs, report.say) if parent else None
-    if frozen := freeze(model, recipe.train.freeze, facts["fresh"] if facts else ()):
+    if frozen := freeze(model, recipe.train.freeze):
         report.say(frozen)
+        if (
+            ranks.is_main
+            and not run.started()
+            and (warning := warn_of_untrained(model, facts["adopted"] if facts else ()))
+        ):
+            report.say(warning)
     if recipe.train.parallelism == "replicated" or ranks.count == 1:
         model = model.to(ranks.device)
     loss = DeviceLoss(task, ranks.device, recipe.train.precision)

@@ -4,7 +4,7 @@ A tensor is adopted if the parent has one of the same name and shape. Weights wi
 tables, heads) are adopted only if the tokenizer is the same, because the rows of another one mean other tokens.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from torch import Size, Tensor
 from saccade.config import build, kind_of, leaves, plain
 from saccade.data.codecs import AnyCodecs
 from saccade.data.sources import Row
+from saccade.devices import CPU, fork_random_states
 from saccade.errors import ConfigError, RunError, plural
 from saccade.inputs import Input
 from saccade.models.assemble import Model, assemble
@@ -22,9 +23,10 @@ from saccade.recipe import Recipe, placeholder_input
 from saccade.runs.checkpoints import WEIGHTS
 from saccade.runs.folder import RunFolder
 from saccade.runs.weights import named_tensors, read_weights
+from saccade.tasks.task import PairTask, Task
 
 CHECKPOINT_KEY = "train.start_checkpoint"
-OTHER_VOCABULARY = "its rows are tokens or labels, and those are not the parent's"
+OTHER_VOCABULARY = "it belongs to tokens, labels or a scaling that are not the parent's"
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,9 @@ class Parent:
             return self._with_its_source(recipe, learn()) if taken == "source" else learn()
         if task.has_labels and not all(task.drop_unknown_labels([row], self.codecs, skip_bad=True) for row in rows):
             raise ConfigError(
-                f"data.train: has labels that {self.path} does not know (known: {self.codecs.target}); correct them, "
-                'or set train.start_vocabulary = "source" to learn the labels from the data'
+                f"data.train: has labels that {self.path} does not know (known: {self.codecs.target}); correct or "
+                'remove these rows (data.skip_bad does not skip them), or set train.start_vocabulary = "source" to '
+                "learn the labels from the data"
             )
         return self.codecs
 
@@ -86,6 +89,7 @@ class Parent:
             say(line)
         return {
             "run": self.path,
+            "name": Path(self.path).resolve().name,
             "checkpoint": self.checkpoint,
             "step": self.manifest.get("step"),
             "sha256": self.manifest["files"][WEIGHTS]["sha256"],
@@ -104,7 +108,10 @@ class Parent:
         """Settings of the model in which the recipe differs from the parent. Weights may fit all the same."""
         old, new = (leaves(plain(config)["model"], "model") for config in (self.recipe, recipe))
         differing = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
-        changes = [f"{key} ({old.get(key, 'none')} → {new.get(key, 'none')})" for key in differing]
+        kinds = tuple(key.removesuffix("kind") for key in differing if key.endswith(".kind"))
+        # below another kind there are other options
+        keys = [key for key in differing if key.endswith(".kind") or not key.startswith(kinds)]
+        changes = [f"{key} ({old.get(key, 'not set')} → {new.get(key, 'not set')})" for key in keys]
         return [f"  the model differs from the parent's in {', '.join(changes)}"] if changes else []
 
 
@@ -115,6 +122,8 @@ def parent_of(recipe: Recipe) -> Parent | None:
     if not train.start_from:
         return None
     folder = RunFolder(Path(train.start_from))
+    if folder.path.is_file():
+        raise ConfigError(f"train.start_from: {folder.path} is a file; give the folder of a run, such as runs/demo")
     if (folder.path / "manifest.json").is_file():
         raise ConfigError(
             f"train.start_from: {folder.path} is not a run; give the folder of the run and, for one of its "
@@ -155,16 +164,27 @@ def _check_vocabulary(recipe: Recipe, parent: Recipe, codecs: AnyCodecs) -> None
         raise ConfigError(f"data.train: does not hold the kind of data that {path} reads; set {learn_new}")
     old, new = plain(parent.data), plain(recipe.data)
     both_tokenizers = taken == "both" and not recipe.built_task.has_labels
-    if both_tokenizers and recipe.model.shared_embeddings and not (parent.model.shared_embeddings or recipe.data.joint):
-        raise ConfigError(
-            f"model.shared_embeddings: needs one vocabulary for both languages, but {path} has two; set it to false"
-        )
+    if both_tokenizers and _vocabularies(recipe.built_task, codecs) > 1:
+        if kind_of(recipe.model.encoder) == "none":
+            raise ConfigError(
+                f"model.encoder: a model without an encoder reads both languages with one vocabulary, but {path} has "
+                "two; choose an encoder"
+            )
+        if recipe.model.shared_embeddings:
+            raise ConfigError(
+                f"model.shared_embeddings: needs one vocabulary for both languages, but {path} has two; set it to false"
+            )
     for key in ("tokenizer", "joint") if both_tokenizers else ("tokenizer",):
         if old[key] != new[key]:
             raise ConfigError(
                 f"data.{key}: is {new[key]}, but the vocabulary is taken from {path}, where it is {old[key]}; set it "
                 f"to the same, for example by extending {path}/config.toml, or set {learn_new}"
             )
+
+
+def _vocabularies(task: Task, codecs: AnyCodecs) -> int:
+    """The number of different vocabularies. Two tokenizers of an imported run may have the same one."""
+    return len({tuple(t.vocabulary()) for t in task.tokenizers(codecs)}) if isinstance(task, PairTask) else 1
 
 
 def vocabulary_tensors(recipe: Recipe, codecs: AnyCodecs) -> tuple[set[str], set[str]]:
@@ -183,7 +203,7 @@ def vocabulary_tensors(recipe: Recipe, codecs: AnyCodecs) -> tuple[set[str], set
 
 
 def _shapes(recipe: Recipe, source: Input, target: int) -> dict[str, Size]:
-    with torch.device("meta"), torch.random.fork_rng():
+    with torch.device("meta"), fork_random_states(CPU):
         model = assemble(recipe.model, source, target, recipe.built_task.reads)
     return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
@@ -217,9 +237,30 @@ def adopt(model: Model, weights: Mapping[str, Tensor], of_other_vocabulary: set[
 
 
 def _listed(adoption: Adoption) -> list[str]:
-    """The tensors that were not adopted, grouped by the reason, and those of the parent that were not used."""
+    """The adopted tensors, the fresh ones grouped by the reason, and those of the parent that were not used; nothing if
+    all were adopted."""
+    if not adoption.fresh and not adoption.unused:
+        return []
     by_reason: dict[str, list[str]] = {}
     for name, reason in adoption.fresh.items():
         by_reason.setdefault(reason, []).append(name)
     lines = [f"  fresh ({reason}): {', '.join(names)}" for reason, names in by_reason.items()]
-    return [*lines, *([f"  unused tensors of the parent: {', '.join(adoption.unused)}"] if adoption.unused else [])]
+    adopted = f"  adopted: {', '.join(_grouped(adoption.adopted, [*adoption.adopted, *adoption.fresh]))}"
+    return [
+        adopted,
+        *lines,
+        *([f"  unused tensors of the parent: {', '.join(adoption.unused)}"] if adoption.unused else []),
+    ]
+
+
+def _grouped(names: Collection[str], among: Collection[str], prefix: str = "") -> Iterator[str]:
+    """The names, those of a whole part of the model as one: "decoder.*" stands for all of `among` that begin so."""
+    parts = {name.removeprefix(prefix).partition(".")[0] for name in names if name.startswith(prefix)}
+    for part in sorted(parts, key=lambda part: (part.isdigit(), int(part) if part.isdigit() else 0, part)):
+        below = f"{prefix}{part}."
+        if prefix + part in names:
+            yield prefix + part
+        elif all(name in names for name in among if name.startswith(below)):
+            yield f"{below}*"
+        else:
+            yield from _grouped(names, among, below)
