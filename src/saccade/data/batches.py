@@ -38,16 +38,19 @@ class Padded:
 
     @property
     def lengths(self) -> np.ndarray:
-        """The length of each row without padding."""
+        """The length of each row of what a model reads, without padding. The mask of targets says nothing about it."""
         rows, width = self.values.shape[:2]
         return np.full(rows, width) if self.keep is None else self.keep.sum(1).numpy()
 
     def rows(self, first: int, end: int) -> "Padded":
         """Rows `first` to `end`, cut to the longest of them."""
-        longest = int(self.lengths[first:end].max(initial=0))
-        keep = None if self.keep is None else self.keep[first:end, :longest]
+        return self.cut(first, end, int(self.lengths[first:end].max(initial=0)))
+
+    def cut(self, first: int, end: int, width: int) -> "Padded":
+        """The first `width` positions of rows `first` to `end`."""
+        keep = None if self.keep is None else self.keep[first:end, :width]
         unpadded = keep is None or bool(keep.all())
-        return Padded(self.values[first:end, :longest].contiguous(), None if unpadded else keep)
+        return Padded(self.values[first:end, :width].contiguous(), None if unpadded else keep)
 
     def doubled(self) -> "Padded":
         """All rows, followed by the same rows again."""
@@ -98,10 +101,12 @@ class Batch:
 
     def _rows(self, first: int, end: int) -> "Batch":
         source = None if self.source is None else self.source.rows(first, end)
-        outputs, links = self.outputs.rows(first, end), self.links
+        inputs = None if self.inputs is None else self.inputs.rows(first, end)
+        read = inputs or source  # what has a position for each target
+        assert read is not None
+        outputs, links = self.outputs.cut(first, end, read.values.shape[1]), self.links
         if links is not None and source is not None:
             links = links[first:end, : outputs.values.shape[1], : source.values.shape[1]]
-        inputs = None if self.inputs is None else self.inputs.rows(first, end)
         return replace(self, rows=self.rows[first:end], source=source, inputs=inputs, outputs=outputs, links=links)
 
     @property
