@@ -124,8 +124,8 @@ class FusedEncoder:
 
     def __call__(self, values: Ids, keep: Keep | None) -> Memory:
         length, places = values.shape[1], Places.of(values, keep)
-        # padding is on the right, so position t is index t wherever it matters
-        x = self._embed(values, self._embed.encodings(length)[:length])
+        encodings = self._embed.encodings(length)
+        x = self._embed(values, encodings[:length] if places.padded_on_the_right else encodings[places.at])
         mask = attention_mask(places, places, causal=False)
         outputs = [x]
         for layer in self._layers:

@@ -9,7 +9,7 @@ from saccade.config import Count, build
 from saccade.errors import BuildError
 from saccade.inputs import Input
 from saccade.models.blocks import NO_DROPOUT, DropoutRates
-from saccade.parts.cells import Cell, CellSlot, CellState, gru
+from saccade.parts.cells import Cell, CellSlot, CellState, check_padding, gru
 from saccade.parts.contexts import Context, ContextSlot
 from saccade.parts.dropout import Dropout
 from saccade.parts.embeddings import Embedding, EmbeddingSlot, TokenEmbedding
@@ -178,7 +178,8 @@ class RecurrentDecoder(nn.Module):
             if self.input_feeding
             else self.readout(torch.stack(states, 1), torch.cat(contexts, 1), x)
         )
-        if places.padded:  # padding is on the right: the state of a row is the one after its last token
+        if places.padded:  # the state of a row is the one after its last token
+            check_padding(places)
             counts = places.keep.sum(1)
             cell = tuple(
                 tuple(_of_row([step[layer][i] for step in cells], counts) for i in range(len(vectors)))

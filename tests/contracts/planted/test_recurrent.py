@@ -168,6 +168,15 @@ COVERAGE_CHECKS = (on_model(check_coverage, COVERAGE), on_model(check_coverage, 
 
 DEFECTS = [
     Defect(
+        "padding on the left is not refused",
+        patched(Places, "padded_on_the_right", True),
+        (
+            cell_check,
+            on_model(decoding.check_prompts_of_unequal_length, "decoder-only-recurrent"),
+            on_model(decoding.check_prompts_of_unequal_length, "decoder-only-fed"),
+        ),
+    ),
+    Defect(
         "an encoder without packed sequences",
         patched(RecurrentNet, "whole", whole_without_packing),
         (on_model(check_padding_has_no_effect, "encoder=recurrent"), bidirectional_cell_check),
