@@ -82,8 +82,8 @@ def attention_mask(queries: Places, keys: Places, causal: bool) -> AttentionMask
 
 @dataclass(frozen=True)
 class Memory:
-    """The output of an encoder: a hidden state for each position and, if anything reads it, one summary vector for each
-    sequence. `layers` are the embedded input and the output of each layer."""
+    """The output of an encoder: a hidden state for each position and, where anything reads them, one summary vector for
+    each sequence, and `layers`: the embedded input and the output of each layer."""
 
     states: Float[Tensor, "B S D"]
     places: Places

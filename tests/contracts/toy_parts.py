@@ -1,14 +1,27 @@
 """Parts that exist only in tests, because the parts that need the same contracts are not built yet."""
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from saccade.config import Count, Rate
 from saccade.notes import RecordingModule
-from saccade.parts import RandomModule
-from saccade.places import Places
+from saccade.parts import MultiHead, RandomModule
+from saccade.places import Memory, Places
 
 BALANCE = 0.3
+
+
+class ToyLayerMean(MultiHead):
+    """Cross-attention to the mean of the encoder's states, its embedded input and the outputs of all its layers."""
+
+    reads_layers = True
+
+    def start(self, memory: Memory | None, rows: int) -> Any:
+        assert memory is not None
+        return super().start(replace(memory, states=torch.stack([memory.states, *memory.layers]).mean(0)), rows)
 
 
 class ToyRouter(RandomModule, RecordingModule):

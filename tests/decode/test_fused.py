@@ -141,10 +141,12 @@ def test_fused_decoder_equals_the_modules(name: str, keep: Tensor | None, beam: 
 def test_fused_encoder_equals_the_modules(name: str, keep: Tensor | None) -> None:
     model = model_of(dict(ALL_MODELS[name]))
     assert can_fuse_encoder(model)
+    model.encoder.keeps_layers = True
     values = torch.randint(4, V, (3, 7))
     fused, modules = FusedEncoder(model)(values, keep), model.encoder.encode(values, keep)
     kept = slice(None) if keep is None else keep
     torch.testing.assert_close(fused.states[kept], modules.states[kept], rtol=1e-5, atol=1e-5)
+    assert len(fused.layers) == 1 + len(model.encoder.layers)
     for actual, expected in zip(fused.layers, modules.layers, strict=True):
         torch.testing.assert_close(actual[kept], expected[kept], rtol=1e-5, atol=1e-5)
 

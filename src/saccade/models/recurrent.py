@@ -27,6 +27,7 @@ class RecurrentEncoder(nn.Module):
     that runs from right to left (Schuster & Paliwal 1997). The default pool is the last state of each direction."""
 
     longest = None
+    keeps_layers = False
 
     def __init__(
         self,
@@ -54,7 +55,8 @@ class RecurrentEncoder(nn.Module):
         x = self.dropout(x)
         states, _ = self.cell.whole(x, places)  # torch's nets return the output of the last layer only
         states = self.drop_states(states)
-        return Memory(states, places, self.pool(states, places) if self.pool else None, (x, states))
+        layers = (x, states) if self.keeps_layers else ()
+        return Memory(states, places, self.pool(states, places) if self.pool else None, layers)
 
 
 class RecurrentState(TypedDict):
