@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from contracts.checks.batches import (
     check_batch_content,
     check_draws,
+    check_draws_of_purposes,
     check_each_row_once_per_epoch,
     check_little_padding,
     check_sampler_resumes,
@@ -87,6 +88,10 @@ def test_every_collate_function_is_split() -> None:
     classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
     collates = {c for c in classes if c is not Collate and {"lengths", "__call__"} <= {*vars(c)}}
     assert collates == {type(case.collate) for case in CASES.values()}
+
+
+def test_draws_of_a_row_differ_between_purposes() -> None:
+    check_draws_of_purposes()
 
 
 def test_masking_replaces_the_given_share_of_source_tokens_in_training_only() -> None:

@@ -1,6 +1,7 @@
 """Batches: rows of similar length, up to a number of padded tokens. The rows of a batch are a pure function of
 (seed, epoch, batch number), so these three integers are the whole state of the sampler."""
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -165,18 +166,20 @@ def _nearest_index(ends: np.ndarray, target: float) -> int:
 
 @dataclass(frozen=True)
 class Draws:
-    """The random numbers of collate functions. Those of a row are a pure function of (seed, epoch, row): they do not
-    depend on the other rows of the batch, on the ranks, or on an interruption. `training`: whether the batch is for
-    training; data augmentation leaves others unchanged."""
+    """The random numbers of collate functions. Those of a row are a pure function of (seed, epoch, row, purpose): they
+    do not depend on the other rows of the batch, on the ranks, or on an interruption. `training`: whether the batch is
+    for training; data augmentation leaves others unchanged."""
 
     seed: int
     epoch: int
     training: bool = True
 
-    def generator(self, row: int) -> np.random.Generator:
-        """A new generator for this row."""
-        # unlike a longer seed, a spawn key cannot give the generator of another purpose
-        return np.random.default_rng(np.random.SeedSequence([self.seed, self.epoch], spawn_key=(row,)))
+    def generator(self, row: int, purpose: str) -> np.random.Generator:
+        """A new generator for this row. Collate functions that wrap each other name different purposes, so that their
+        draws are independent."""
+        # unlike a longer seed, a spawn key cannot give the generator that shuffles the epoch
+        key = (row, zlib.crc32(purpose.encode()))
+        return np.random.default_rng(np.random.SeedSequence([self.seed, self.epoch], spawn_key=key))
 
 
 EVALUATION_DRAWS = Draws(seed=0, epoch=0, training=False)

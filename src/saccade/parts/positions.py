@@ -109,13 +109,14 @@ class Sinusoidal(Position):
 
 
 class Learned(Position):
-    """x_t + P[t], one learned vector per position (Gehring et al. 2017). Sequences longer than `longest` are an error,
-    which names the config key: that of the decoder if this is the position encoding of a `causal` stack."""
+    """x_t + P[t], one learned vector per position (Gehring et al. 2017). Sequences longer than `longest` are an
+    error."""
 
     fused_options: ClassVar[set[str]] = {"longest"}
 
     def __init__(self, dim: int, causal: bool = False, *, longest: Count = 512):
         super().__init__()
+        # for the error message: only a decoder is causal
         self.key, self.longest = f"model.{'decoder' if causal else 'encoder'}.position", longest
         self.table = embedding_table(longest, dim)
 

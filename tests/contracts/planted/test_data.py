@@ -11,6 +11,7 @@ import pytest
 from contracts.checks.batches import (
     check_batch_content,
     check_draws,
+    check_draws_of_purposes,
     check_each_row_once_per_epoch,
     check_little_padding,
     check_sampler_resumes,
@@ -28,7 +29,7 @@ from saccade.data.tokenizers import SPECIAL, SymbolTokenizer, WordKind
 pytestmark = pytest.mark.slow
 # The original functions: the defects below call them after they are patched.
 DUMP, BATCH = SymbolTokenizer.dump, Corpus.batch
-CUT, SPLIT = Padded.cut, Batch.split
+CUT, SPLIT, GENERATOR = Padded.cut, Batch.split, Draws.generator
 EPOCH_BATCHES, UPDATES, BY_LENGTH = batches.epoch_batches, batches.updates, batches.by_length
 
 
@@ -36,15 +37,19 @@ def dump_without_last_symbol(self: SymbolTokenizer) -> bytes:
     return DUMP(SymbolTokenizer(self._symbols[len(SPECIAL) : -1], str.split, " "))
 
 
-def generator_of_the_batch(self: Draws, row: int) -> np.random.Generator:
+def generator_of_the_batch(self: Draws, row: int, purpose: str) -> np.random.Generator:
     return np.random.default_rng([self.seed, self.epoch])
 
 
-def generator_of_the_epoch(self: Draws, row: int) -> np.random.Generator:
+def generator_of_the_epoch(self: Draws, row: int, purpose: str) -> np.random.Generator:
     return np.random.default_rng(row)
 
 
-def global_generator(self: Draws, row: int) -> Any:
+def generator_of_every_purpose(self: Draws, row: int, purpose: str) -> np.random.Generator:
+    return GENERATOR(self, row, "")
+
+
+def global_generator(self: Draws, row: int, purpose: str) -> Any:
     return np.random.mtrand._rand
 
 
@@ -131,6 +136,11 @@ DEFECTS = [
     ),
     Defect("draws of the global generator", patched(Draws, "generator", global_generator), (draws_check,)),
     Defect("the same draws for all rows", patched(Draws, "generator", generator_of_the_batch), (draws_check,)),
+    Defect(
+        "the same draws for every purpose",
+        patched(Draws, "generator", generator_of_every_purpose),
+        (check_draws_of_purposes,),
+    ),
     Defect("the same draws in every epoch", patched(Draws, "generator", generator_of_the_epoch), (draws_check,)),
     Defect(
         "batches in an order of the global random generator",
