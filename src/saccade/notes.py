@@ -11,7 +11,7 @@ Kinds of notes, each a tensor with one entry per query position along axis 2:
 works without any further setting in the recipe.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from saccade.errors import SaccadeError
 from saccade.places import Places
+from saccade.shapes import Bool
 
 Listener = Callable[[Tensor, Places], None]
 
@@ -48,24 +49,29 @@ class Notes:
     """
 
     def __init__(self) -> None:
-        self._passes: dict[str, list[dict[int, Tensor]]] = {}
+        self._passes: dict[str, list[dict[int, tuple[Tensor, Places]]]] = {}
 
     def record(self, name: str, value: Tensor, queries: Places) -> None:
         first = queries.end - queries.at.shape[1]  # identifies the step
         passes = self._passes.setdefault(name, [])
         current = next((pieces for pieces in passes if first not in pieces), None)
         if current is None:
-            passes.append({first: value})
+            passes.append({first: (value, queries)})
         else:
-            current[first] = value
+            current[first] = value, queries
 
     def maps(self) -> dict[str, Tensor]:
         """Module name (`name@1` for its second pass) → tensor, concatenated over positions."""
-        return {
-            name if number == 0 else f"{name}@{number}": _concatenated(list(pieces.values()))
-            for name, passes in self._passes.items()
-            for number, pieces in enumerate(passes)
-        }
+        return {name: _concatenated([value for value, _ in pieces]) for name, pieces in self._pieces()}
+
+    def masks(self) -> dict[str, Bool[Tensor, "B T"]]:
+        """The padding mask of the positions of each of `maps`."""
+        return {name: torch.cat([queries.keep for _, queries in pieces], 1) for name, pieces in self._pieces()}
+
+    def _pieces(self) -> Iterator[tuple[str, Collection[tuple[Tensor, Places]]]]:
+        for name, passes in self._passes.items():
+            for number, pieces in enumerate(passes):
+                yield name if number == 0 else f"{name}@{number}", pieces.values()
 
 
 def _concatenated(pieces: list[Tensor]) -> Tensor:

@@ -31,15 +31,16 @@ class Progress:
 
 @dataclass(frozen=True)
 class Places:
-    """The padding mask and the positions of a batch of sequences. Padding is on the right, but attention also takes it
-    on the left, and the keys of a cache may have it in the middle."""
+    """The padding mask and the positions of a batch of sequences. Batches are padded on the right. Attention also takes
+    padding on the left, and the keys of a cache may have it in the middle; recurrent nets refuse both."""
 
     keep: Bool[Tensor, "B S"]  # False = padding
     at: Int[Tensor, "B S"]  # the position of each vector in its sequence, from 0; padding does not count
     padded: bool  # False: there is no padding, so no padding mask is needed
     end: int  # every position is smaller; known without reading the tensor
     grid: tuple[int, int] | None = None  # the rows and columns of an image: position i is in row i // columns
-    links: Int[Tensor, "B S S"] | None = None  # the distance between each pair of positions, as in a syntax tree
+    # the distance between each pair of positions of the whole sequence, as in a syntax tree
+    links: Int[Tensor, "B N N"] | None = None
 
     @classmethod
     def of(cls, like: Tensor, keep: Keep | None, progress: Progress | None = None) -> "Places":
@@ -53,14 +54,20 @@ class Places:
         before = keep.cumsum(1) - keep.long()  # the number of tokens before each position
         return cls(keep, before if progress is None else progress.at[:, None] + before, True, end)
 
+    @property
+    def padded_on_the_right(self) -> bool:
+        """Whether no token has padding before it, so that position t of a row is at index t. Reads the mask."""
+        return not self.padded or not bool((self.keep[:, 1:] & ~self.keep[:, :-1]).any())
+
     def one(self, t: int) -> "Places":
         """Only index t of each row."""
-        return Places(self.keep[:, t : t + 1], self.at[:, t : t + 1], self.padded, self.end - self.at.shape[1] + t + 1)
+        end = self.end - self.at.shape[1] + t + 1
+        return Places(self.keep[:, t : t + 1], self.at[:, t : t + 1], self.padded, end, self.grid, self.links)
 
     def extended(self, more: "Places") -> "Places":
         """These places and, after them, some more."""
         keep, at = torch.cat([self.keep, more.keep], 1), torch.cat([self.at, more.at], 1)
-        return Places(keep, at, self.padded or more.padded, more.end)
+        return Places(keep, at, self.padded or more.padded, more.end, more.grid, more.links)
 
 
 def attention_mask(queries: Places, keys: Places, causal: bool) -> AttentionMask | None:
@@ -75,8 +82,8 @@ def attention_mask(queries: Places, keys: Places, causal: bool) -> AttentionMask
 
 @dataclass(frozen=True)
 class Memory:
-    """The output of an encoder: a hidden state for each position and, if anything reads it, one summary vector for each
-    sequence. `layers` are the embedded input and the output of each layer."""
+    """The output of an encoder: a hidden state for each position and, where anything reads them, one summary vector for
+    each sequence, and `layers`: the embedded input and the output of each layer."""
 
     states: Float[Tensor, "B S D"]
     places: Places

@@ -1,5 +1,8 @@
 """The sampler depends on seed, epoch and position only; batches keep their token budget and contain their rows."""
 
+import importlib
+import pkgutil
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,12 +10,15 @@ from hypothesis import strategies as st
 from contracts.checks.batches import (
     check_batch_content,
     check_draws,
+    check_draws_of_purposes,
     check_each_row_once_per_epoch,
     check_little_padding,
     check_sampler_resumes,
     check_token_budget,
     random_corpus,
 )
+from contracts.checks.splits import CASES, check_split
+from saccade import data
 from saccade.data.batches import COLLATE_LABELS, COLLATE_PAIRS, COLLATE_PROMPTED, Collate, Corpus, Draws
 from saccade.data.masking import MaskSources
 from saccade.data.tokenizers import UNKNOWN
@@ -70,6 +76,22 @@ COLLATES: dict[str, Collate] = {
 @pytest.mark.parametrize("name", COLLATES)
 def test_draws_of_a_row_depend_on_seed_epoch_and_row_only(name: str) -> None:
     check_draws(COLLATES[name])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_split_batch_has_the_rows_the_loss_and_the_gradients_of_the_whole(name: str) -> None:
+    check_split(CASES[name])
+
+
+def test_every_collate_function_is_split() -> None:
+    modules = [importlib.import_module(f"saccade.data.{found.name}") for found in pkgutil.iter_modules(data.__path__)]
+    classes = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    collates = {c for c in classes if c is not Collate and {"lengths", "__call__"} <= {*vars(c)}}
+    assert collates == {type(case.collate) for case in CASES.values()}
+
+
+def test_draws_of_a_row_differ_between_purposes() -> None:
+    check_draws_of_purposes()
 
 
 def test_masking_replaces_the_given_share_of_source_tokens_in_training_only() -> None:

@@ -15,7 +15,7 @@ from contracts.checks.attention import (
     check_fused_attention,
     check_notes_before_dropout,
 )
-from contracts.checks.common import perturbed
+from contracts.checks.common import assert_close, padding_mask, perturbed
 from contracts.checks.decoding import (
     check_incremental_decoding,
     check_prompts_of_unequal_length,
@@ -39,11 +39,15 @@ from contracts.checks.models import (
     check_shapes,
     check_training_after_inference,
 )
+from contracts.checks.running import keep_layers
+from contracts.toy_parts import ToyLayerMean
 from contracts.variants import DEFAULT, INVALID, NO_DROPOUT, VARIANTS, Variant, named
+from saccade.decode.fused import FusedEncoder
 from saccade.errors import ConfigError
 from saccade.inputs import Tokens
 from saccade.models.assemble import Model, Reads, assemble
 from saccade.models.blocks import DropoutRates
+from saccade.parts import MIXERS
 
 Check = Callable[[Model], None]
 
@@ -174,6 +178,7 @@ def test_recurrent_decoder_that_reads_a_source_needs_an_encoder(cross: str) -> N
 
 def test_layers_of_memory_begin_with_the_input_and_end_before_the_final_norm() -> None:
     model = perturbed(DEFAULT.fresh()).eval()
+    keep_layers(model)
     ids = torch.tensor([[5, 6, 7]])
     memory = model.encode(ids, None)
     x, places = model.encoder.embedding(ids, None)
@@ -181,6 +186,41 @@ def test_layers_of_memory_begin_with_the_input_and_end_before_the_final_norm() -
     assert torch.equal(model.encoder.final_norm(memory.layers[-1]), memory.states)
     first, _ = model.encoder.layers[0](memory.layers[0], places, model.encoder.layers[0].start(None, 1))
     assert torch.equal(memory.layers[1], first)
+
+
+@pytest.mark.parametrize("label", ["default", "encoder=recurrent", "decoder=recurrent"])
+def test_memory_has_no_layers_where_nothing_reads_them(label: str) -> None:
+    model = named(label).fresh().eval()
+    assert not model.encode(torch.tensor([[5, 6, 7]]), None).layers
+
+
+LAYER_READERS = [check_shapes, check_gradients_reach_all_weights, check_incremental_decoding, check_select]
+
+
+@pytest.mark.parametrize("encoder", ["stacked", "recurrent"])
+@pytest.mark.parametrize("check", LAYER_READERS)
+def test_part_that_reads_the_layers_of_the_encoder_gets_them(
+    check: Check, encoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(perturbed(reading_layers(monkeypatch, encoder)))
+
+
+@torch.inference_mode()
+def test_fused_encoder_keeps_the_layers_for_a_part_that_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = perturbed(reading_layers(monkeypatch, "stacked")).eval()
+    ids, keep = torch.tensor([[5, 6, 7], [7, 8, 0]]), padding_mask((3, 2))
+    expected, actual = model.encode(ids, keep).layers, FusedEncoder(model)(ids, keep).layers
+    for layer, other in zip(expected, actual, strict=True):
+        assert_close(other[keep], layer[keep], "a layer")
+    assert not FusedEncoder(DEFAULT.fresh().eval())(ids, keep).layers
+
+
+def reading_layers(monkeypatch: pytest.MonkeyPatch, encoder: str) -> Model:
+    """A model whose cross-attention reads the mean of all layers of the encoder."""
+    monkeypatch.setitem(MIXERS, "layer_mean", ToyLayerMean)
+    block = DEFAULT.tree["decoder"]["block"] | {"cross": {"kind": "layer_mean", "heads": 2}}
+    encoders = {"stacked": DEFAULT.tree["encoder"], "recurrent": {"kind": "recurrent"}}
+    return DEFAULT.changed(encoder=encoders[encoder], decoder=DEFAULT.tree["decoder"] | {"block": block}).fresh()
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,16 @@ from contracts.checks.losses import assert_losses_are_sums
 from contracts.checks.masking import check_padding_has_no_effect
 from contracts.checks.models import check_gradients_reach_all_weights, check_shapes
 from contracts.checks.pointwise import check_feed_forward
-from contracts.checks.running import random_inputs, small_corpus
-from contracts.toy_parts import BALANCE, ToyRouter
+from contracts.checks.running import random_inputs, small_corpus, without_sampling
+from contracts.toy_parts import BALANCE, ToyHalvingStack, ToyNotingHead, ToyRouter
 from contracts.variants import DEFAULT, B, D
 from saccade.decode.fused import FusedDecoder, FusedEncoder, can_fuse_decoder
 from saccade.models.assemble import Model
+from saccade.models.stacks import STACKS
 from saccade.notes import listen
 from saccade.parts import FEED_FORWARDS
 from saccade.places import Places
+from saccade.tasks.losses import next_token_loss
 from saccade.tasks.translation import Translation
 
 ROUTERS = {f"{side}.layers.{layer}.feed_forward" for side in ("encoder", "decoder") for layer in (0, 1)}
@@ -57,6 +59,32 @@ def test_model_with_routers_satisfies_contract(model: Model, check: Any) -> None
 
 def test_loss_of_routers_is_a_sum_over_positions_that_are_not_padding(model: Model) -> None:
     assert_losses_are_sums(model.train(), {"cost"} | ROUTERS)
+
+
+def test_loss_of_routers_is_masked_where_a_stack_halves_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second router of the encoder reads every second position."""
+    monkeypatch.setitem(FEED_FORWARDS, "router", ToyRouter)
+    monkeypatch.setitem(STACKS, "halving", ToyHalvingStack)
+    encoder = _with_router(DEFAULT.tree["encoder"]) | {"stack": "halving"}
+    model = perturbed(DEFAULT.changed(encoder=encoder).fresh())
+    assert_losses_are_sums(model.train(), {"cost"} | {name for name in ROUTERS if name.startswith("encoder")})
+
+
+def test_policy_loss_is_computed_where_a_stack_halves_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(STACKS, "halving", ToyHalvingStack)
+    block = DEFAULT.tree["encoder"]["block"] | {"self": {"heads": 2, "normalizer": "hard"}}
+    model = perturbed(DEFAULT.changed(encoder=DEFAULT.tree["encoder"] | {"block": block, "stack": "halving"}).fresh())
+    names = {f"encoder.layers.{layer}.self.normalizer" for layer in (0, 1)}
+    with without_sampling(model.train()):
+        assert_losses_are_sums(model, {"cost"} | names)
+
+
+def test_loss_that_a_head_notes_is_trained() -> None:
+    model = perturbed(DEFAULT.fresh()).train()
+    model.head = ToyNotingHead(model.head)
+    assert_losses_are_sums(model, {"cost", "head"})
+    loss = next_token_loss(model, small_corpus(model).batch(range(4)))
+    assert loss.logged["head"] == loss.count
 
 
 def test_loss_of_a_router_is_that_of_its_positions(model: Model) -> None:

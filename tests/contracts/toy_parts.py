@@ -1,14 +1,55 @@
 """Parts that exist only in tests, because the parts that need the same contracts are not built yet."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from saccade.config import Count, Rate
+from saccade.models.stacks import Layer, PlainStack
 from saccade.notes import RecordingModule
-from saccade.parts import RandomModule
-from saccade.places import Places
+from saccade.parts import MultiHead, RandomModule
+from saccade.parts.heads import Head
+from saccade.parts.token_costs import CROSS_ENTROPY, TokenCost
+from saccade.places import Memory, Places
 
 BALANCE = 0.3
+
+
+class ToyLayerMean(MultiHead):
+    """Cross-attention to the mean of the encoder's states, its embedded input and the outputs of all its layers."""
+
+    reads_layers = True
+
+    def start(self, memory: Memory | None, rows: int) -> Any:
+        assert memory is not None
+        return super().start(replace(memory, states=torch.stack([memory.states, *memory.layers]).mean(0)), rows)
+
+
+class ToyHalvingStack(PlainStack):
+    """Each layer once; before the last one, every second position is left out."""
+
+    def forward(self, layers: Sequence[Layer], x: Tensor, places: Places, state: Any) -> Any:
+        outputs, places, first = super().forward(layers[:-1], x, places, state[:-1])
+        half = outputs[-1][:, ::2]
+        of_half = Places.of(half, places.keep[:, ::2])
+        last, of_half, end = super().forward(layers[-1:], half, of_half, state[-1:])
+        return (*outputs, *last), of_half, (*first, *end)
+
+
+class ToyNotingHead(RecordingModule):
+    """Another head, which notes a loss of 1 for each row of hidden states."""
+
+    def __init__(self, head: Head):
+        super().__init__()
+        self.head, self.cost_terms = head, head.cost_terms
+        self.log_probs = head.log_probs
+
+    def loss(self, hidden: Tensor, target: Tensor, cost: TokenCost = CROSS_ENTROPY) -> tuple[Tensor, Tensor]:
+        self.note("loss", hidden.new_ones(1, 1, len(hidden), 1), Places.of(hidden[None], None))
+        return self.head.loss(hidden, target, cost)
 
 
 class ToyRouter(RandomModule, RecordingModule):

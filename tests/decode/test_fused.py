@@ -134,15 +134,19 @@ def test_fused_decoder_equals_the_modules(name: str, keep: Tensor | None, beam: 
 
 
 @pytest.mark.parametrize("name", ALL_MODELS)
-@pytest.mark.parametrize("keep", [None, PADDING_MASK], ids=["whole", "padded"])
+@pytest.mark.parametrize(
+    "keep", [None, PADDING_MASK, PADDING_MASK.flip(1)], ids=["whole", "padded", "padded on the left"]
+)
 @torch.inference_mode()
 def test_fused_encoder_equals_the_modules(name: str, keep: Tensor | None) -> None:
     model = model_of(dict(ALL_MODELS[name]))
     assert can_fuse_encoder(model)
+    model.encoder.keeps_layers = True
     values = torch.randint(4, V, (3, 7))
     fused, modules = FusedEncoder(model)(values, keep), model.encoder.encode(values, keep)
     kept = slice(None) if keep is None else keep
     torch.testing.assert_close(fused.states[kept], modules.states[kept], rtol=1e-5, atol=1e-5)
+    assert len(fused.layers) == 1 + len(model.encoder.layers)
     for actual, expected in zip(fused.layers, modules.layers, strict=True):
         torch.testing.assert_close(actual[kept], expected[kept], rtol=1e-5, atol=1e-5)
 
@@ -478,9 +482,9 @@ def test_more_positions_than_learned_are_an_error() -> None:
         single = decoder.single(memory)
         for _ in range(5):
             single.log_probs(5)
-        with pytest.raises(SaccadeError, match="past the 5 learned positions"):
+        with pytest.raises(SaccadeError, match=r"6 tokens is past the 5 learned .* larger model\.decoder\.position\."):
             single.log_probs(5)
-    with pytest.raises(SaccadeError, match="past the 5 learned positions"):
+    with pytest.raises(SaccadeError, match=r"6 tokens is past the 5 learned .* larger model\.encoder\.position\."):
         FusedEncoder(model)(torch.randint(4, V, (1, 6)), None)
 
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from contracts.checks.common import assert_close, assert_differs, perturbed, progress
 from contracts.checks.positions import check_position
-from saccade.errors import BuildError
+from saccade.errors import BuildError, SaccadeError
 from saccade.models.blocks import Standard
 from saccade.parts import MultiHead, Unprojected
 from saccade.parts.positions import NO_POSITION, Learned, Position, Role, Rotary, Sinusoidal, T5Bias
-from saccade.places import Places
+from saccade.places import Memory, Places
 
 B, T, D = 3, 7, 22
 RELATIVE = [lambda causal: Rotary(), lambda causal: T5Bias(D, causal, buckets=8, max_distance=5)]
@@ -82,6 +82,14 @@ def test_cross_attention_has_no_positions() -> None:
     block = Standard(D, causal=True, cross_attention=True, position=Rotary(), self_=mixer, cross=mixer)
     assert isinstance(block.get_submodule("self.position"), Rotary)
     assert block.get_submodule("cross.position") is NO_POSITION
+
+
+@pytest.mark.parametrize("mixer", [partial(MultiHead, heads=2), Unprojected])
+@pytest.mark.parametrize("make", RELATIVE, ids=["rotary", "t5"])
+def test_cross_attention_refuses_a_position_encoding_inside_attention(mixer: Any, make: Any) -> None:
+    states = torch.randn(B, T, D)
+    with pytest.raises(SaccadeError, match="cross-attention has no position encoding"):
+        mixer(D, position=make(False)).start(Memory(states, Places.of(states, None)), B)
 
 
 class Shaw(Position):

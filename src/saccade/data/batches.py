@@ -1,6 +1,7 @@
 """Batches: rows of similar length, up to a number of padded tokens. The rows of a batch are a pure function of
 (seed, epoch, batch number), so these three integers are the whole state of the sampler."""
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -38,16 +39,19 @@ class Padded:
 
     @property
     def lengths(self) -> np.ndarray:
-        """The length of each row without padding."""
+        """The length of each row of what a model reads, without padding. The mask of targets says nothing about it."""
         rows, width = self.values.shape[:2]
         return np.full(rows, width) if self.keep is None else self.keep.sum(1).numpy()
 
     def rows(self, first: int, end: int) -> "Padded":
         """Rows `first` to `end`, cut to the longest of them."""
-        longest = int(self.lengths[first:end].max(initial=0))
-        keep = None if self.keep is None else self.keep[first:end, :longest]
+        return self.cut(first, end, int(self.lengths[first:end].max(initial=0)))
+
+    def cut(self, first: int, end: int, width: int) -> "Padded":
+        """The first `width` positions of rows `first` to `end`."""
+        keep = None if self.keep is None else self.keep[first:end, :width]
         unpadded = keep is None or bool(keep.all())
-        return Padded(self.values[first:end, :longest].contiguous(), None if unpadded else keep)
+        return Padded(self.values[first:end, :width].contiguous(), None if unpadded else keep)
 
     def doubled(self) -> "Padded":
         """All rows, followed by the same rows again."""
@@ -98,10 +102,12 @@ class Batch:
 
     def _rows(self, first: int, end: int) -> "Batch":
         source = None if self.source is None else self.source.rows(first, end)
-        outputs, links = self.outputs.rows(first, end), self.links
+        inputs = None if self.inputs is None else self.inputs.rows(first, end)
+        read = inputs or source  # what has a position for each target
+        assert read is not None
+        outputs, links = self.outputs.cut(first, end, read.values.shape[1]), self.links
         if links is not None and source is not None:
             links = links[first:end, : outputs.values.shape[1], : source.values.shape[1]]
-        inputs = None if self.inputs is None else self.inputs.rows(first, end)
         return replace(self, rows=self.rows[first:end], source=source, inputs=inputs, outputs=outputs, links=links)
 
     @property
@@ -160,18 +166,20 @@ def _nearest_index(ends: np.ndarray, target: float) -> int:
 
 @dataclass(frozen=True)
 class Draws:
-    """The random numbers of collate functions. Those of a row are a pure function of (seed, epoch, row): they do not
-    depend on the other rows of the batch, on the ranks, or on an interruption. `training`: whether the batch is for
-    training; data augmentation leaves others unchanged."""
+    """The random numbers of collate functions. Those of a row are a pure function of (seed, epoch, row, purpose): they
+    do not depend on the other rows of the batch, on the ranks, or on an interruption. `training`: whether the batch is
+    for training; data augmentation leaves others unchanged."""
 
     seed: int
     epoch: int
     training: bool = True
 
-    def generator(self, row: int) -> np.random.Generator:
-        """A new generator for this row."""
-        # unlike a longer seed, a spawn key cannot give the generator of another purpose
-        return np.random.default_rng(np.random.SeedSequence([self.seed, self.epoch], spawn_key=(row,)))
+    def generator(self, row: int, purpose: str) -> np.random.Generator:
+        """A new generator for this row. Collate functions that wrap each other name different purposes, so that their
+        draws are independent."""
+        # unlike a longer seed, a spawn key cannot give the generator that shuffles the epoch
+        key = (row, zlib.crc32(purpose.encode()))
+        return np.random.default_rng(np.random.SeedSequence([self.seed, self.epoch], spawn_key=key))
 
 
 EVALUATION_DRAWS = Draws(seed=0, epoch=0, training=False)

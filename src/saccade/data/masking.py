@@ -24,7 +24,8 @@ class MaskSources:
         self, rows: Sequence[int], sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], draws: Draws
     ) -> Batch:
         if draws.training:
-            sources = [self._masked(source, draws.generator(row)) for row, source in zip(rows, sources, strict=True)]
+            pairs = zip(rows, sources, strict=True)
+            sources = [self._masked(source, draws.generator(row, "mask sources")) for row, source in pairs]
         return self.collate(rows, sources, targets, draws)
 
     def _masked(self, source: np.ndarray, generator: np.random.Generator) -> np.ndarray:

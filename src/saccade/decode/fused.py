@@ -124,14 +124,16 @@ class FusedEncoder:
 
     def __call__(self, values: Ids, keep: Keep | None) -> Memory:
         length, places = values.shape[1], Places.of(values, keep)
-        # padding is on the right, so position t is index t wherever it matters
-        x = self._embed(values, self._embed.encodings(length)[:length])
+        encodings = self._embed.encodings(length)
+        x = self._embed(values, encodings[:length] if places.padded_on_the_right else encodings[places.at])
         mask = attention_mask(places, places, causal=False)
-        outputs = [x]
+        kept = [x] if self._encoder.keeps_layers else []
         for layer in self._layers:
-            outputs.append(layer(outputs[-1], places, mask))
-        states, pool = self._encoder.final_norm(outputs[-1]), self._encoder.pool
-        return Memory(states, places, pool(states, places) if pool else None, tuple(outputs))
+            x = layer(x, places, mask)
+            if kept:
+                kept.append(x)
+        states, pool = self._encoder.final_norm(x), self._encoder.pool
+        return Memory(states, places, pool(states, places) if pool else None, tuple(kept))
 
 
 EncoderLayer = Callable[[States, Places, Tensor | None], States]

@@ -139,6 +139,8 @@ def assemble(config: ModelConfig, source: Input, target: int, reads: Reads = "de
     except BuildError as error:
         raise ConfigError(f"{'.'.join(('model', *error.key))}: {error.reason}") from None
     model = Model(encoder, decoder, head)
+    if encoder is not None:  # a part says that it reads the states of all layers with `reads_layers = True`
+        encoder.keeps_layers = any(getattr(part, "reads_layers", False) for part in model.modules())
     initialize(model, initialization)
     return model
 

@@ -10,9 +10,11 @@ from saccade.shapes import Ids, Keep, States
 
 
 class Encoder(Protocol):
-    """Encodes whole sequences. `longest`: the maximum sequence length, None if there is no limit."""
+    """Encodes whole sequences. `longest`: the maximum sequence length, None if there is no limit. `keeps_layers`:
+    whether memories have the states of all layers; they need several times the memory of those of the last."""
 
     embedding: Embedding
+    keeps_layers: bool
 
     @property
     def longest(self) -> int | None: ...

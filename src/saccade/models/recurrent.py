@@ -9,7 +9,7 @@ from saccade.config import Count, build
 from saccade.errors import BuildError
 from saccade.inputs import Input
 from saccade.models.blocks import NO_DROPOUT, DropoutRates
-from saccade.parts.cells import Cell, CellSlot, CellState, gru
+from saccade.parts.cells import Cell, CellSlot, CellState, check_padding, gru
 from saccade.parts.contexts import Context, ContextSlot
 from saccade.parts.dropout import Dropout
 from saccade.parts.embeddings import Embedding, EmbeddingSlot, TokenEmbedding
@@ -27,6 +27,7 @@ class RecurrentEncoder(nn.Module):
     that runs from right to left (Schuster & Paliwal 1997). The default pool is the last state of each direction."""
 
     longest = None
+    keeps_layers = False
 
     def __init__(
         self,
@@ -54,7 +55,8 @@ class RecurrentEncoder(nn.Module):
         x = self.dropout(x)
         states, _ = self.cell.whole(x, places)  # torch's nets return the output of the last layer only
         states = self.drop_states(states)
-        return Memory(states, places, self.pool(states, places) if self.pool else None, (x, states))
+        layers = (x, states) if self.keeps_layers else ()
+        return Memory(states, places, self.pool(states, places) if self.pool else None, layers)
 
 
 class RecurrentState(TypedDict):
@@ -178,7 +180,8 @@ class RecurrentDecoder(nn.Module):
             if self.input_feeding
             else self.readout(torch.stack(states, 1), torch.cat(contexts, 1), x)
         )
-        if places.padded:  # padding is on the right: the state of a row is the one after its last token
+        if places.padded:  # the state of a row is the one after its last token
+            check_padding(places)
             counts = places.keep.sum(1)
             cell = tuple(
                 tuple(_of_row([step[layer][i] for step in cells], counts) for i in range(len(vectors)))

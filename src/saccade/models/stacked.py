@@ -30,10 +30,13 @@ class Stacked(nn.Module):
     """Embedding, position encoding, a stack of `depth` layers and, if the last is pre-norm, a final norm. `exceptions`
     are layers with another block: each is merged over `block`, and `at` holds the numbers of its layers, from 0.
 
-    As an encoder (built with `summary` if its summary is read): `encode(values, keep) → Memory`. As a decoder (built
+    As an encoder (built with `summary` if its summary is read, and with `keeps_layers` set if the states of all layers
+    are): `encode(values, keep) → Memory`. As a decoder (built
     with `causal`, and with `cross_attention` if there is an encoder): `start(memory | None, rows) → state`,
     `step(tokens, state) → (hidden, state)`.
     """
+
+    keeps_layers = False
 
     def __init__(
         self,
@@ -80,7 +83,8 @@ class Stacked(nn.Module):
         x = self.dropout(self.position.embed(x, places))
         outputs, places, _ = self.stack(self._layers, x, places, state)
         states = self.final_norm(outputs[-1])
-        return Memory(states, places, self.pool(states, places) if self.pool else None, (x, *outputs))
+        layers = (x, *outputs) if self.keeps_layers else ()
+        return Memory(states, places, self.pool(states, places) if self.pool else None, layers)
 
     def start(self, memory: Memory | None, rows: int) -> StackedState:
         """The state before the first token."""

@@ -5,7 +5,8 @@ of the outputs come from a net that runs from right to left. The state is a tupl
 direction), each a tuple of `state_vectors` tensors [B W], so that search can select its rows. W is `dim`, or half of it
 if the cell is bidirectional.
 
-- `whole(x, places, state | None) → (y, state)`: a whole sequence. Padded rows are packed, so padding has no influence.
+- `whole(x, places, state | None) → (y, state)`: a whole sequence. Padded rows are packed, so padding has no influence;
+  padding before a token is refused.
 - `input_gates(x, first) → gates`: the input's contribution to the gates of the first layer, for any number of steps at
   once. `x` may be only some columns of the input, from column `first` on; the contributions of all columns add up.
 - `step(gates, state) → (y, state)`: one step of all layers.
@@ -22,7 +23,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from saccade.config import Slot
 from saccade.devices import full_precision, is_mixed
-from saccade.errors import BuildError
+from saccade.errors import BuildError, SaccadeError
 from saccade.parts.dropout import Dropout
 from saccade.places import Places
 from saccade.shapes import Float, States
@@ -75,6 +76,7 @@ class RecurrentNet(nn.Module):
         if not places.padded:
             y, last = net(x, stacked)
             return y, self._unstacked(last)
+        check_padding(places)
         lengths = places.keep.sum(1).clamp(min=1).cpu()  # torch cannot pack a row of length 0
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         y, last = net(packed, stacked)
@@ -144,6 +146,12 @@ class RecurrentNet(nn.Module):
     def _unstacked(self, last: Tensor | tuple[Tensor, ...]) -> CellState:
         vectors = (last,) if isinstance(last, Tensor) else last
         return tuple(zip(*(vector.unbind(0) for vector in vectors), strict=True))
+
+
+def check_padding(places: Places) -> None:
+    """Refuse padding before a token: a recurrent net would read it."""
+    if not places.padded_on_the_right:
+        raise SaccadeError("recurrent nets need the padding of a batch on the right: pad each row after its last token")
 
 
 def _float32(state: CellState) -> CellState:

@@ -3,6 +3,7 @@ keys, add a bias to the scores, or add to the output of attention."""
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
@@ -113,19 +114,27 @@ class Learned(Position):
 
     fused_options: ClassVar[set[str]] = {"longest"}
 
-    def __init__(self, dim: int, *, longest: Count = 512):
+    def __init__(self, dim: int, causal: bool = False, *, longest: Count = 512):
         super().__init__()
-        self.longest = longest
+        # for the error message: only a decoder is causal
+        self.key, self.longest = f"model.{'decoder' if causal else 'encoder'}.position", longest
         self.table = embedding_table(longest, dim)
 
     def embed(self, x: States, places: Places) -> States:
-        if places.end > self.table.num_embeddings:
-            raise SaccadeError(
-                f"a sequence of {places.end} tokens is past the {self.longest} learned positions; split the text, or "
-                "train with a larger model.encoder.position.longest and model.decoder.position.longest, or with "
-                'position = "sinusoidal", which has no limit'
-            )
+        if places.end > self.table.num_embeddings:  # `end` also bounds rows that have left the batch
+            places = self._checked(places)
         return x + self.table(places.at)
+
+    def _checked(self, places: Places) -> Places:
+        """The places, with padding at position 0, after checking that no position is past the last one."""
+        at = places.at.masked_fill(~places.keep, 0)
+        length = int(at.max()) + 1
+        if length > self.table.num_embeddings:
+            raise SaccadeError(
+                f"a sequence of {length} tokens is past the {self.longest} learned positions; split the text, or train "
+                f'with a larger {self.key}.longest or with {self.key} = "sinusoidal", which has no limit'
+            )
+        return replace(places, at=at)
 
     def fused(self) -> AddedEncodings:
         return AddedEncodings(self)

@@ -34,7 +34,7 @@ def next_token_loss(
     """The summed cross-entropy of the target tokens under teacher forcing. Padding is excluded."""
     with auxiliary_losses(model, penalties) as auxiliary:
         hidden, target = teacher_forced_hidden(model, batch)
-    total, token_costs = model.head.loss(hidden, target, cost)
+        total, token_costs = model.head.loss(hidden, target, cost)
     return auxiliary.added_to(Loss(total, target.shape[0], {"cost": float(token_costs.sum())}), token_costs, batch)
 
 
@@ -44,8 +44,8 @@ def r_drop_loss(model: Model, batch: Batch, cost: TokenCost, penalties: "Sequenc
     twice = batch.doubled()
     with auxiliary_losses(model, penalties) as auxiliary:
         hidden, target = teacher_forced_hidden(model, twice)
+        total, token_costs = model.head.loss(interleave_halves(hidden), interleave_halves(target), cost)
     count = target.shape[0] // 2
-    total, token_costs = model.head.loss(interleave_halves(hidden), interleave_halves(target), cost)
     token_costs = token_costs.view(count, 2).t().flatten()
     loss = auxiliary.added_to(Loss(total, count, {"cost": float(token_costs.sum())}), token_costs, twice)
     return Loss(loss.total / 2, count, {name: cost / 2 for name, cost in loss.logged.items()})
@@ -60,10 +60,10 @@ def token_label_loss(model: Model, batch: Batch, cost: TokenCost = CROSS_ENTROPY
     """The summed cross-entropy of the labels of all positions that have one."""
     with auxiliary_losses(model) as auxiliary:
         states = encoded(model, batch).states
-    keep, labels = batch.outputs.keep, batch.outputs.values
-    hidden = states.flatten(0, 1) if keep is None else states[keep]
-    target = labels.flatten() if keep is None else labels[keep]
-    total, token_costs = model.head.loss(hidden, target, cost)
+        keep, labels = batch.outputs.keep, batch.outputs.values
+        hidden = states.flatten(0, 1) if keep is None else states[keep]
+        target = labels.flatten() if keep is None else labels[keep]
+        total, token_costs = model.head.loss(hidden, target, cost)
     return auxiliary.added_to(Loss(total, target.shape[0], {"cost": float(token_costs.sum())}), token_costs, batch)
 
 
@@ -71,8 +71,8 @@ def sequence_label_loss(model: Model, batch: Batch, cost: TokenCost = CROSS_ENTR
     """The summed cross-entropy of one label per sequence, predicted from the encoder's summary."""
     with auxiliary_losses(model) as auxiliary:
         summary = encoded(model, batch).summary
-    assert summary is not None
-    total, token_costs = model.head.loss(summary, batch.outputs.values[:, 0], cost)
+        assert summary is not None
+        total, token_costs = model.head.loss(summary, batch.outputs.values[:, 0], cost)
     return auxiliary.added_to(Loss(total, token_costs.shape[0], {"cost": float(token_costs.sum())}), token_costs, batch)
 
 
@@ -118,74 +118,63 @@ def auxiliary_losses(model: Model, penalties: Sequence[Penalty] = ()) -> Iterato
     with ExitStack() as stack:
         yield AuxiliaryLosses(
             model,
-            {
-                (side, kind): stack.enter_context(listen(getattr(model, side), kind))
-                for side in ("encoder", "decoder")
-                if getattr(model, side) is not None
-                for kind in ("loss", "sampled")
-            },
+            {kind: stack.enter_context(listen(model, kind)) for kind in ("loss", "sampled")},
             [(penalty, stack.enter_context(listen(penalty.attention(model), "weights"))) for penalty in penalties],
         )
 
 
 @dataclass(frozen=True)
 class AuxiliaryLosses:
-    """The collected notes by (encoder or decoder, kind of note), and the weights of each penalty's attention."""
+    """The collected notes by kind, and the weights of each penalty's attention."""
 
     model: Model
-    notes: dict[tuple[str, str], Notes]
+    notes: dict[str, Notes]
     penalties: list[tuple[Penalty, Notes]]
 
     def added_to(self, loss: Loss, token_costs: Float[Tensor, "n"], batch: Batch) -> Loss:
         """The task's loss plus all auxiliary losses; each is logged under its name. `token_costs` holds the
-        cross-entropy of every target token."""
+        cross-entropy of every target token. Padding is excluded: a note has the padding mask of its positions, which
+        need not be those of the batch."""
         total, logged = loss.total, dict(loss.logged)
-        for (side, kind), notes in self.notes.items():
+        for kind, notes in self.notes.items():
+            masks = notes.masks()
             for name, value in notes.maps().items():
-                keep = _keep_mask(batch, side)
+                keep = masks[name]
                 cost = (
                     (value * keep[:, None, :, None]).sum()
                     if kind == "loss"
-                    else self._policy_loss(side, name, value, token_costs, batch)
+                    else self._policy_loss(name, value, keep, token_costs, batch)
                 )
                 total = total + cost
-                logged[f"{side}.{name}"] = float(cost.detach())
+                logged[name] = float(cost.detach())
         for penalty, notes in self.penalties:
-            costs = [penalty.cost(weights, batch) * _keep_mask(batch, "decoder") for weights in notes.maps().values()]
+            masks = notes.masks()
+            costs = [penalty.cost(weights, batch) * masks[name] for name, weights in notes.maps().items()]
             cost = torch.stack(costs).sum()
             total = total + cost
             logged[penalty.name] = float(cost.detach())
         return Loss(total, loss.count, logged)
 
     def _policy_loss(
-        self, side: str, name: str, sampled: Tensor, token_costs: Float[Tensor, "n"], batch: Batch
+        self, name: str, sampled: Tensor, keep: Bool[Tensor, "B T"], token_costs: Float[Tensor, "n"], batch: Batch
     ) -> Tensor:
-        part = cast(SampledPart, getattr(self.model, side).get_submodule(name.partition("@")[0]))
-        cost, count = _cost_to_go(token_costs, batch, side)
-        return part.policy_loss(sampled, cost, count, _keep_mask(batch, side))
-
-
-def _keep_mask(batch: Batch, side: str) -> Bool[Tensor, "B T"]:
-    """The padding mask of the encoder or decoder input: True where a position is not padding."""
-    values = batch.source if side == "encoder" or batch.inputs is None else batch.inputs
-    assert values is not None
-    shape = values.values.shape[:2]
-    return torch.ones(shape, dtype=torch.bool, device=values.values.device) if values.keep is None else values.keep
+        part = cast(SampledPart, self.model.get_submodule(name.partition("@")[0]))
+        cost, count = _cost_to_go(token_costs, batch, keep.shape[1], causal=name.startswith("decoder."))
+        return part.policy_loss(sampled, cost, count, keep)
 
 
 def _cost_to_go(
-    token_costs: Float[Tensor, "n"], batch: Batch, side: str
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    token_costs: Float[Tensor, "n"], batch: Batch, positions: int, causal: bool
+) -> tuple[Float[Tensor, "B {positions}"], Float[Tensor, "B {positions}"]]:
     """For every position, the summed cost of all tokens that an action sampled there can influence, and their number:
-    in a decoder the position's own token and all later ones, in an encoder all tokens of the row."""
+    in a decoder, which is `causal`, the position's own token and all later ones, elsewhere all tokens of the row."""
     rows, steps = batch.outputs.values.shape[:2]
     keep = batch.outputs.keep
     keep = torch.ones(rows, steps, dtype=torch.bool, device=token_costs.device) if keep is None else keep
     costs = token_costs.new_zeros(rows, steps).masked_scatter(keep, token_costs)
     costs_and_counts = torch.stack([costs, keep.to(token_costs.dtype)])
-    if side == "decoder":
+    if causal:
         cost, count = costs_and_counts.flip(-1).cumsum(-1).flip(-1)
     else:
-        assert batch.source is not None
-        cost, count = costs_and_counts.sum(-1, keepdim=True).expand(-1, -1, batch.source.values.shape[1])
+        cost, count = costs_and_counts.sum(-1, keepdim=True).expand(-1, -1, positions)
     return cost, count

@@ -121,6 +121,17 @@ def check_draws(collate: Collate) -> None:
         assert drawn(everything, other) != expected, "two epochs or seeds have the same draws"
 
 
+def check_draws_of_purposes() -> None:
+    """The draws of a row for one purpose are the same each time, and differ from those for another purpose."""
+    keys = [*itertools.product((1, 2), (0, 1), (0, 1, 7), ("crop", "flip", "mask sources"))]
+
+    def drawn() -> list[float]:
+        return [Draws(seed, epoch).generator(row, purpose).random() for seed, epoch, row, purpose in keys]
+
+    assert drawn() == drawn(), "the draws are not reproducible"
+    assert len({*drawn()}) == len(keys), "two purposes have the same draws"
+
+
 WHOLE = Shard()
 
 

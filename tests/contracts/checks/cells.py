@@ -1,6 +1,7 @@
 """The contract of a recurrent cell."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,12 +9,13 @@ from torch import Tensor
 
 from contracts.checks.common import TARGET_LENGTHS, assert_close, padding_mask, perturbed, tensors
 from contracts.variants import B, D, T
+from saccade.errors import SaccadeError
 from saccade.places import Places, select
 
 
 def check_cell(make: Callable[..., Any], depth: int, bidirectional: bool) -> None:
-    """A padded row gives the same outputs as that row alone; a row that is all padding gives no NaN; pieces and single
-    steps give the same outputs as the whole sequence."""
+    """A padded row gives the same outputs as that row alone; a row that is all padding gives no NaN; padding before a
+    token is refused; pieces and single steps give the same outputs as the whole sequence."""
     generator = torch.Generator().manual_seed(0)
     x, inputs = torch.randn(B, T, 5, generator=generator), 5
     cell = perturbed(make(inputs=inputs, dim=D, depth=depth, bidirectional=bidirectional, dropout=0.0), by=0.1)
@@ -31,8 +33,18 @@ def check_cell(make: Callable[..., Any], depth: int, bidirectional: bool) -> Non
     keep_without_row_1[1] = False
     y, last = cell.whole(x, Places.of(x, keep_without_row_1))
     assert all(values.isfinite().all() for values in (y, *tensors(last))), "a row that is all padding gives NaN"
+    for refused in (keep.flip(1), (torch.arange(T) != 1).expand(B, T)):
+        assert refuses_padding(partial(cell.whole, x, Places.of(x, refused))), "padding before a token is accepted"
     if not bidirectional:
         check_cell_steps(cell, x, initial)
+
+
+def refuses_padding(compute: Callable[[], Any]) -> bool:
+    try:
+        compute()
+    except SaccadeError as error:
+        return "padding" in str(error)
+    return False
 
 
 def check_cell_steps(cell: Any, x: Tensor, initial: Any) -> None:

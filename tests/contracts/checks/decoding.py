@@ -1,10 +1,12 @@
 """Contracts of decoding step by step: the state that a decoder carries, and how search reorders it."""
 
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from contracts.checks.cells import refuses_padding
 from contracts.checks.common import CHUNKS, assert_close, assert_differs, tensors
 from contracts.checks.running import encode, random_inputs, vocabulary_sizes
 from contracts.checks.states import float_tensors, per_sentence_values, with_replaced_tensors
@@ -70,15 +72,20 @@ def check_select(model: Model) -> None:
 
 def check_prompts_of_unequal_length(model: Model) -> None:
     """Rows with prompts of different lengths, padded in one batch, go on as each of them does alone, also after they
-    were reordered. Only recurrent decoders need the padding on the right."""
+    were reordered. Recurrent decoders need the padding on the right, and refuse it on the left."""
     model.eval()
     inputs, lengths = random_inputs(model), torch.tensor([4, 2, 1])
     memory = encode(model, inputs.source, inputs.source_keep)
     order = torch.tensor([2, 0, 1])
-    for side in ("right",) if isinstance(model.decoder, RecurrentDecoder) else ("right", "left"):
+    for side in ("right", "left"):
         prompts, keep = inputs.target[:, :4], torch.arange(4) < lengths[:, None]
         if side == "left":
             prompts, keep = prompts.flip(1), keep.flip(1)
+            if isinstance(model.decoder, RecurrentDecoder):
+                start = model.decoder.start(memory, B)
+                refused = refuses_padding(partial(model.decoder.step, prompts, start, keep))
+                assert refused, "a recurrent decoder accepts padding on the left"
+                continue
         _, state = model.decoder.step(prompts, model.decoder.start(memory, B), keep)
         after, state = model.decoder.step(inputs.target[:, 4:5], state)
         later, _ = model.decoder.step(inputs.target[order, 5:7], select(state, order, order))

@@ -14,6 +14,7 @@ from contracts.checks.common import (
 from contracts.checks.running import (
     ModelInputs,
     ModelOutputs,
+    keep_layers,
     key_side,
     random_inputs,
     run_model,
@@ -44,6 +45,7 @@ def check_causal_mask(model: Model) -> None:
 def check_padding_has_no_effect(model: Model) -> None:
     """A row of a padded batch gives the same memory, hidden states and attention weights as that row alone without
     padding, whatever the padding contains, in training and in evaluation mode."""
+    keep_layers(model)
     inputs = random_inputs(model)
     other_padding = ModelInputs(
         inputs.source.masked_fill(~padding_mask(SOURCE_LENGTHS), UNKNOWN),

@@ -10,7 +10,15 @@ from torch import Tensor
 
 from contracts.checks.common import assert_close, assert_differs, perturbed
 from contracts.checks.positions import exceeds_limit
-from contracts.checks.running import ModelInputs, encode, random_inputs, run_model, small_corpus, vocabulary_sizes
+from contracts.checks.running import (
+    ModelInputs,
+    encode,
+    keep_layers,
+    random_inputs,
+    run_model,
+    small_corpus,
+    vocabulary_sizes,
+)
 from contracts.variants import B, D, T
 from saccade.data.batches import Batch
 from saccade.data.tokenizers import SPECIAL
@@ -28,6 +36,7 @@ def check_shapes(model: Model) -> None:
     and single rows, and for hypotheses that share a memory. Of the checks that run for every variant, only this one and
     `check_gradients_reach_all_weights` run with shape annotations checked (see `SHAPE_CHECKS` in
     `tests/contracts/test_models.py`); the others run the same code paths without them, because that is faster."""
+    keep_layers(model)
     inputs = random_inputs(model)
     unpadded = ModelInputs(inputs.source, None, inputs.target, None)
     for capturing, batch in itertools.product((True, False), (inputs, unpadded, inputs.unpadded_row(1))):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from saccade.errors import SaccadeError
 from saccade.notes import capture
 from saccade.parts import MultiHead
 from saccade.parts.positions import Position
-from saccade.places import Places
+from saccade.places import Places, Progress
 
 
 def check_position(make: Callable[[bool], Position]) -> None:
@@ -35,6 +36,7 @@ def check_position(make: Callable[[bool], Position]) -> None:
                 check_padding(position, attention, x)
         check_order(position, attention, x)
     check_longest(make(True), generator)
+    check_limit_is_that_of_the_rows(make(True), x)
 
 
 def run(position: Position, attention: MultiHead, x: Tensor, places: Places, state: Any = None) -> tuple[Tensor, Any]:
@@ -77,6 +79,23 @@ def check_longest(position: Position, generator: torch.Generator) -> None:
         y, _ = run(position, attention, long, Places.of(long, None))
         assert y.shape == long.shape
         assert y.isfinite().all()
+
+
+def check_limit_is_that_of_the_rows(position: Position, x: Tensor) -> None:
+    """Rows may use all positions, also after a longer row has left the batch and whatever padding they have; one more
+    is an error."""
+    if position.longest is None:
+        return
+    last = position.longest - 1
+    chunk, keep = x[:, :2], torch.tensor([[True, False], [False, True], [True, False]])
+    places = Places.of(chunk, keep, replace(progress(last), end=last + 9))
+    embedded = position.embed(chunk, places)
+    for row in range(B):
+        single = x[[row]][:, :2][:, keep[row]]
+        expected = position.embed(single, Places.of(single, None, Progress(torch.tensor([last]), last)))
+        assert_close(embedded[row, keep[row]], expected[0], f"row {row} at the last position")
+    exceeded = Places.of(chunk, None, replace(progress(last), end=last + 9))
+    assert exceeds_limit(lambda: position.embed(chunk, exceeded)), "a position past the limit is no error"
 
 
 def exceeds_limit(embed: Callable[[], Any]) -> bool:

@@ -81,6 +81,12 @@ def encode(model: Model, source: Tensor, keep: Tensor | None) -> Memory | None:
     return None if model.encoder is None else model.encode(source, keep)
 
 
+def keep_layers(model: Model) -> None:
+    """The states of all layers are part of the memory, as for a part that reads them."""
+    if model.encoder is not None:
+        model.encoder.keeps_layers = True
+
+
 def run_model(model: Model, inputs: ModelInputs, capturing: bool = False) -> ModelOutputs:
     """One teacher-forced pass. `capturing` records the attention weights, which turns the fused kernel off."""
     with capture(model) if capturing else nullcontext({}) as maps:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,22 +11,25 @@ import pytest
 from contracts.checks.batches import (
     check_batch_content,
     check_draws,
+    check_draws_of_purposes,
     check_each_row_once_per_epoch,
     check_little_padding,
     check_sampler_resumes,
     check_token_budget,
     random_corpus,
 )
+from contracts.checks.splits import CASES, check_split
 from contracts.checks.tokenizers import TEXTS, check_tokenizer
 from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, patched
 from saccade.data import batches
-from saccade.data.batches import COLLATE_PAIRS, Corpus, Draws, SamplerState
+from saccade.data.batches import COLLATE_PAIRS, Batch, Corpus, Draws, Padded, SamplerState
 from saccade.data.masking import MaskSources
 from saccade.data.tokenizers import SPECIAL, SymbolTokenizer, WordKind
 
 pytestmark = pytest.mark.slow
 # The original functions: the defects below call them after they are patched.
 DUMP, BATCH = SymbolTokenizer.dump, Corpus.batch
+CUT, SPLIT, GENERATOR = Padded.cut, Batch.split, Draws.generator
 EPOCH_BATCHES, UPDATES, BY_LENGTH = batches.epoch_batches, batches.updates, batches.by_length
 
 
@@ -33,15 +37,19 @@ def dump_without_last_symbol(self: SymbolTokenizer) -> bytes:
     return DUMP(SymbolTokenizer(self._symbols[len(SPECIAL) : -1], str.split, " "))
 
 
-def generator_of_the_batch(self: Draws, row: int) -> np.random.Generator:
+def generator_of_the_batch(self: Draws, row: int, purpose: str) -> np.random.Generator:
     return np.random.default_rng([self.seed, self.epoch])
 
 
-def generator_of_the_epoch(self: Draws, row: int) -> np.random.Generator:
+def generator_of_the_epoch(self: Draws, row: int, purpose: str) -> np.random.Generator:
     return np.random.default_rng(row)
 
 
-def global_generator(self: Draws, row: int) -> Any:
+def generator_of_every_purpose(self: Draws, row: int, purpose: str) -> np.random.Generator:
+    return GENERATOR(self, row, "")
+
+
+def global_generator(self: Draws, row: int, purpose: str) -> Any:
     return np.random.mtrand._rand
 
 
@@ -78,6 +86,14 @@ def not_sorted_by_length(corpus: Corpus, order: np.ndarray, tokens: int) -> list
 def batch_without_end(self: Corpus, rows: Any, draws: Draws) -> Any:
     batch = BATCH(self, rows, draws)
     return replace(batch, outputs=replace(batch.outputs, values=batch.outputs.values.clamp(max=2)))
+
+
+def cut_to_the_number_of_targets(self: Padded, first: int, end: int, width: int) -> Padded:
+    return CUT(self, first, end, int(self.lengths[first:end].max(initial=0)))
+
+
+def parts_without_the_last_row(self: Batch, count: int) -> list[Batch]:
+    return [*SPLIT(self, count)[:-1], SPLIT(self, count)[-1]._rows(0, len(SPLIT(self, count)[-1].rows) - 1)]
 
 
 def tokenizer_check() -> None:
@@ -120,6 +136,11 @@ DEFECTS = [
     ),
     Defect("draws of the global generator", patched(Draws, "generator", global_generator), (draws_check,)),
     Defect("the same draws for all rows", patched(Draws, "generator", generator_of_the_batch), (draws_check,)),
+    Defect(
+        "the same draws for every purpose",
+        patched(Draws, "generator", generator_of_every_purpose),
+        (check_draws_of_purposes,),
+    ),
     Defect("the same draws in every epoch", patched(Draws, "generator", generator_of_the_epoch), (draws_check,)),
     Defect(
         "batches in an order of the global random generator",
@@ -144,6 +165,16 @@ DEFECTS = [
         "batches of rows of different lengths",
         patched(batches, "by_length", not_sorted_by_length),
         (lambda: check_little_padding(random_corpus(1000), 1000),),
+    ),
+    Defect(
+        "targets of a part cut to their number",
+        patched(Padded, "cut", cut_to_the_number_of_targets),
+        tuple(partial(check_split, CASES[name]) for name in ("prompted", "masked prompts", "labels with gaps")),
+    ),
+    Defect(
+        "a split that loses a row",
+        patched(Batch, "split", parts_without_the_last_row),
+        (partial(check_split, CASES["pairs"]),),
     ),
     Defect(
         "targets without an end token",

@@ -69,6 +69,11 @@ def learned_from_position_0(self: Any, x: torch.Tensor, places: Places) -> torch
     return x + self.table(torch.arange(x.shape[1]))
 
 
+def learned_up_to_the_bound(self: Any, x: torch.Tensor, places: Places) -> torch.Tensor:
+    assert places.end <= self.longest
+    return x + self.table(places.at)
+
+
 def embed_with_inference_table(self: Any, x: torch.Tensor, places: Places) -> torch.Tensor:
     """Grows the table in inference mode, too, and multiplies by it, so that the backward pass needs it."""
     table = self.table
@@ -142,6 +147,11 @@ DEFECTS = [
     Defect(
         "learned positions start at 0 in every step",
         patched(Learned, "embed", learned_from_position_0),
+        (lambda: check_position(lambda causal: Learned(D)),),
+    ),
+    Defect(
+        "learned positions are limited by a row that has left the batch",
+        patched(Learned, "embed", learned_up_to_the_bound),
         (lambda: check_position(lambda causal: Learned(D)),),
     ),
     Defect(

@@ -22,6 +22,7 @@ from contracts.checks.scores import check_score
 from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, on_model, patched
 from contracts.variants import D
 from saccade.models.recurrent import RecurrentDecoder
+from saccade.notes import Notes
 from saccade.parts import (
     Additive,
     Deep,
@@ -37,14 +38,13 @@ from saccade.parts import (
     lstm,
 )
 from saccade.places import Places, select
-from saccade.tasks import losses
 
 pytestmark = pytest.mark.slow
 # The original functions: the defects below call them after they are patched.
 WHOLE, INITIAL_STATE, CELL_STEP = RecurrentNet.whole, RecurrentNet.initial_state, RecurrentNet.step
 DECODER_STEPS, GATES, DEEP = RecurrentDecoder._step_by_step, RecurrentDecoder._gates, Deep.forward
 COVERAGE_STEPS, COVERAGE_SCORES, JOIN = Unprojected._step_by_step, Unprojected._attend_with_coverage, Additive.join
-HARD, POLICY_LOSS, SPARSEMAX, KEEP_MASK = Hard.forward, Hard.policy_loss, Sparsemax.forward, losses._keep_mask
+HARD, POLICY_LOSS, SPARSEMAX, MASKS = Hard.forward, Hard.policy_loss, Sparsemax.forward, Notes.masks
 
 
 def whole_without_packing(self: RecurrentNet, x: Any, places: Places, state: Any = None) -> Any:
@@ -129,8 +129,8 @@ def sparsemax_below_one(self: Sparsemax, scores: Any, keep: Any, queries: Any = 
     return (SPARSEMAX(self, scores, keep, queries) - 0.01).clamp(min=0)
 
 
-def all_positions_real(batch: Any, side: str) -> torch.Tensor:
-    return torch.ones_like(KEEP_MASK(batch, side))
+def all_positions_real(self: Notes) -> dict[str, torch.Tensor]:
+    return {name: torch.ones_like(keep) for name, keep in MASKS(self).items()}
 
 
 def mean_with_padding(self: Mean, states: torch.Tensor, places: Places) -> torch.Tensor:
@@ -167,6 +167,15 @@ FED, COVERAGE, HARD_ATTENTION = "recurrent-lstm-after-fed", "coverage", "hard-ad
 COVERAGE_CHECKS = (on_model(check_coverage, COVERAGE), on_model(check_coverage, "coverage-after"))
 
 DEFECTS = [
+    Defect(
+        "padding on the left is not refused",
+        patched(Places, "padded_on_the_right", True),
+        (
+            cell_check,
+            on_model(decoding.check_prompts_of_unequal_length, "decoder-only-recurrent"),
+            on_model(decoding.check_prompts_of_unequal_length, "decoder-only-fed"),
+        ),
+    ),
     Defect(
         "an encoder without packed sequences",
         patched(RecurrentNet, "whole", whole_without_packing),
@@ -243,7 +252,7 @@ DEFECTS = [
     ),
     Defect(
         "padding in the policy loss",
-        patched(losses, "_keep_mask", all_positions_real),
+        patched(Notes, "masks", all_positions_real),
         (
             on_model(check_losses_are_sums, HARD_ATTENTION),
             on_model(check_losses_are_sums, "encoder.block.self.normalizer=hard"),
@@ -251,7 +260,7 @@ DEFECTS = [
     ),
     Defect(
         "padding in the coverage loss",
-        patched(losses, "_keep_mask", all_positions_real),
+        patched(Notes, "masks", all_positions_real),
         (on_model(check_losses_are_sums, COVERAGE),),
     ),
     Defect(

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from saccade.errors import SaccadeError
 from saccade.parts.dropout import Dropout
 from saccade.parts.normalizers import Normalizer, masked_scores
 from saccade.parts.positions import Position
@@ -92,6 +93,16 @@ def _fused(
     if bias is not None:
         mask = masked_scores(bias, mask)
     return F.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal, scale=1.0)
+
+
+def check_cross_attention(part: AttentionPart) -> None:
+    """Refuse a position encoding inside cross-attention. It tells how far apart two positions of one sequence are, and
+    a memory is another sequence."""
+    if part.position.is_for_attention:
+        raise SaccadeError(
+            "cross-attention has no position encoding, because its queries and keys are of different sequences; build "
+            "the attention without one"
+        )
 
 
 def cross_attend(part: AttentionPart, query: Prepared, queries: Places, memory: MemoryKeys) -> Heads:

@@ -10,7 +10,7 @@ from saccade.errors import BuildError
 from saccade.notes import RecordingModule
 from saccade.parts.dropout import Dropout
 from saccade.parts.inits import linear_layer
-from saccade.parts.mixers.attend import KeyValueCache, MemoryKeys, attend, cross_attend
+from saccade.parts.mixers.attend import KeyValueCache, MemoryKeys, attend, check_cross_attention, cross_attend
 from saccade.parts.mixers.projections import AttentionProjections
 from saccade.parts.normalizers import Normalizer, NormalizerSlot, Softmax
 from saccade.parts.positions import NO_POSITION, Position
@@ -63,6 +63,7 @@ class MultiHead(RecordingModule):
     def start(self, memory: Memory | None, rows: int) -> KeyValueCache | PerSentence:
         """Without a memory: an empty cache. With a memory: its keys and values, one row per sentence."""
         if memory is not None:
+            check_cross_attention(self)
             return PerSentence(MemoryKeys(*self._keys_and_values(memory.states, memory.places), memory.places))
         empty = self.key.weight.new_zeros(rows, 0, self.width)
         places = Places.of(empty, None)

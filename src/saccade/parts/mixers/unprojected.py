@@ -1,7 +1,7 @@
 """Attention without projections of queries, keys and values, as in the first attentional recurrent decoders. Its only
 weights are those of the score and of coverage."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +10,11 @@ from saccade.config import NotNegative, build
 from saccade.errors import BuildError
 from saccade.notes import RecordingModule
 from saccade.parts.dropout import Dropout
-from saccade.parts.mixers.attend import Keys, KeyValueCache, MemoryKeys, attend, cross_attend
+from saccade.parts.mixers.attend import Keys, KeyValueCache, MemoryKeys, attend, check_cross_attention, cross_attend
 from saccade.parts.normalizers import Normalizer, NormalizerSlot, Softmax
 from saccade.parts.positions import NO_POSITION, Position
 from saccade.parts.scores import AttentionScore, ScaledDot, ScoreSlot
-from saccade.places import Memory, PerSentence, Places, attention_mask
+from saccade.places import Memory, PerSentence, Places, attention_mask, map_state
 from saccade.shapes import Float, Heads, Prepared, States
 
 
@@ -75,6 +75,7 @@ class Unprojected(RecordingModule):
             empty = self.empty.new_zeros(rows, 1, 0, self.width)
             places = Places.of(empty[:, 0], None)
             return KeyValueCache(*self._keys_and_values(empty, places), places)
+        check_cross_attention(self)
         states = memory.states[:, None]
         keys = PerSentence(MemoryKeys(*self._keys_and_values(states, memory.places), memory.places))
         return keys if self.coverage_weight is None else CoverageState(keys, states.new_zeros(rows, 1, states.shape[2]))
@@ -98,10 +99,8 @@ class Unprojected(RecordingModule):
     def _step_by_step(self, x: States, places: Places, state: CoverageState) -> tuple[States, CoverageState]:
         """Attention with coverage. The weights of each step change the scores of the next, so steps cannot be
         batched."""
-        memory: MemoryKeys = state.memory.value
-        beam = x.shape[0] // memory.key.shape[0]
         # hypotheses with different coverage have different keys, so the memory is copied for the beam
-        memory = MemoryKeys(_repeat(memory.key, beam), _repeat(memory.value, beam), _repeat_places(memory.places, beam))
+        memory = _repeated(state.memory.value, x.shape[0] // state.memory.value.key.shape[0])
         query, so_far, outputs = self.score.query(x[:, None]), state.so_far, []
         for t in range(x.shape[1]):
             y, weights = self._attend_with_coverage(query[:, :, t : t + 1], memory, places.one(t), so_far)
@@ -123,10 +122,8 @@ class Unprojected(RecordingModule):
         return self.dropout(weights) @ memory.value, weights
 
 
-def _repeat(rows: Tensor, beam: int) -> Tensor:
-    """One row per hypothesis instead of one per sentence."""
-    return rows if beam == 1 else rows.repeat_interleave(beam, 0)
-
-
-def _repeat_places(places: Places, beam: int) -> Places:
-    return places if beam == 1 else replace(places, keep=_repeat(places.keep, beam), at=_repeat(places.at, beam))
+def _repeated(memory: MemoryKeys, beam: int) -> MemoryKeys:
+    """A memory with one row per hypothesis instead of one per sentence."""
+    if beam == 1:
+        return memory
+    return map_state(memory, lambda rows, path: rows.repeat_interleave(beam, 0), lambda entry, path: entry)
