@@ -1,7 +1,7 @@
 """Encoders and decoders made of a stack of blocks, such as the Transformer."""
 
 from collections.abc import Iterable, Sequence
-from typing import TypedDict, cast
+from typing import ClassVar, TypedDict, cast
 
 from torch import Tensor, nn
 
@@ -34,6 +34,8 @@ class Stacked(nn.Module):
     with `causal`, and with `cross_attention` if there is an encoder): `start(memory | None, rows) → state`,
     `step(tokens, state) → (hidden, state)`.
     """
+
+    fused_options: ClassVar[set[str]] = {"depth", "embedding", "position", "stack", "block", "exceptions", "pool"}
 
     def __init__(
         self,
