@@ -17,6 +17,7 @@ from saccade.formats.exported import EXPORT_AGAIN, ExportableRun, read_exported,
 from saccade.formats.transformer_spec import (
     SupportedKinds,
     TransformerSide,
+    check_modules,
     embedding_table,
     output_weights,
     side_of,
@@ -55,6 +56,7 @@ def why_not(recipe: Recipe) -> str | None:
 
 def write(run: ExportableRun, folder: Path, quantization: str = "float32") -> None:
     """Write a CTranslate2 model, the tokenizers and the decode settings."""
+    check_modules(run.model, "CTranslate2")
     spec = _model_spec(run)
     spec.validate()
     spec.optimize(quantization=quantization)
