@@ -22,6 +22,7 @@ from contracts.checks.decoding import (
     check_select,
     check_whole_state_is_used,
 )
+from contracts.checks.fused import check_fused_model
 from contracts.checks.losses import check_losses_are_sums
 from contracts.checks.masking import (
     check_batch_order_has_no_effect,
@@ -64,6 +65,7 @@ VALUE_CHECKS: list[Check] = [
     check_whole_state_is_used,
     check_select,
     check_fused_attention,
+    check_fused_model,
     check_fully_padded_source,
     check_losses_are_sums,
     check_frozen_weights,

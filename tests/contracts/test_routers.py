@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 import torch
 
-from contracts.checks.common import assert_close, assert_differs, perturbed
+from contracts.checks.common import assert_differs, perturbed
 from contracts.checks.decoding import check_incremental_decoding, check_prompts_of_unequal_length
+from contracts.checks.fused import check_fused_model
 from contracts.checks.losses import assert_losses_are_sums
 from contracts.checks.masking import check_padding_has_no_effect
 from contracts.checks.models import check_gradients_reach_all_weights, check_shapes
@@ -14,7 +15,7 @@ from contracts.checks.pointwise import check_feed_forward
 from contracts.checks.running import random_inputs, small_corpus, without_sampling
 from contracts.toy_parts import BALANCE, ToyHalvingStack, ToyNotingHead, ToyRouter
 from contracts.variants import DEFAULT, B, D
-from saccade.decode.fused import FusedDecoder, FusedEncoder, can_fuse_decoder
+from saccade.decode.fused import FusedDecoder, can_fuse_decoder
 from saccade.models.assemble import Model
 from saccade.models.stacks import STACKS
 from saccade.notes import listen
@@ -116,20 +117,9 @@ def test_loss_of_routers_is_trained(model: Model, monkeypatch: pytest.MonkeyPatc
     assert_differs(gradient, unbalanced_gradient, "the noted loss")
 
 
-@torch.inference_mode()
 def test_fused_model_with_routers_equals_its_modules(model: Model) -> None:
     assert can_fuse_decoder(model.eval())
-    inputs = random_inputs(model)
-    memory = model.encode(inputs.source, inputs.source_keep)
-    fused_memory, keep = FusedEncoder(model)(inputs.source, inputs.source_keep), inputs.source_keep
-    assert_close(fused_memory.states[keep], memory.states[keep], "the memory")
-    hidden, _ = model.decoder.step(inputs.target, model.decoder.start(memory, B))
-    expected = model.head.log_probs(hidden)
-    decoder = FusedDecoder(model)
-    state = decoder.start(memory, B)
-    for t in range(inputs.target.shape[1]):
-        log_probs, state = decoder.step(inputs.target[:, t], state)
-        assert_close(log_probs, expected[:, t], f"step {t}")
+    check_fused_model(model)
 
 
 @torch.inference_mode()

@@ -160,7 +160,7 @@ EXCEPTIONS: list[tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = [
     (
         "exceptions-gated-rms",
         [{"at": [1], "feed_forward": {"kind": "gated", "inner": 9}}],
-        [{"at": [0], "norm": "rms"}],
+        [{"at": [0], "norm": {"kind": "rms", "eps": 0.5}}],
     ),
     ("exceptions-post-norm", [{"at": [0], "connection": "post"}], [{"at": [1], "connection": "post"}]),
     (

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from contracts.checks.common import perturbed
-from saccade.config import Count, Positive, option_keys, python_layer, resolve
+from saccade.config import Count, Positive, build, option_keys, python_layer, resolve
+from saccade.data.batches import Padded
 from saccade.data.tokenizers import WordKind
 from saccade.decode import single
 from saccade.decode.engine import DecodeConfig, in_order
 from saccade.decode.fused import (
-    KNOWN_OPTIONS,
     FusedDecoder,
     FusedDecoderLayer,
     FusedEncoder,
@@ -33,14 +33,19 @@ from saccade.errors import SaccadeError
 from saccade.inputs import Tokens
 from saccade.models.assemble import Model, ModelConfig, assemble, expand_block, sides_with_blocks
 from saccade.models.blocks import Standard
+from saccade.models.stacked import Stacked
+from saccade.models.stacks import PlainStack
 from saccade.notes import capture
 from saccade.optim.optimizers import adamw
-from saccade.parts import CONNECTIONS, FEED_FORWARDS, MIXERS, NORMS, POSITIONS
+from saccade.parts import CONNECTIONS, EMBEDDINGS, FEED_FORWARDS, MIXERS, NORMALIZERS, NORMS, POSITIONS, SCORES
 from saccade.parts.activations import Activation
+from saccade.parts.fast_linear import FastLinear
 from saccade.parts.feed_forwards import FusedFeedForward, PlainFeedForward
 from saccade.parts.fused_forms import fused_form
-from saccade.parts.mixers import MultiHead
+from saccade.parts.mixers import MultiHead, attention
+from saccade.parts.normalizers import Softmax
 from saccade.parts.norms import FusedNorm, LayerNorm
+from saccade.parts.scores import ScaledDot
 from saccade.places import Memory, Places, select
 
 V, D = 23, 12
@@ -323,6 +328,30 @@ class DoubledFeedForward(PlainFeedForward):
         return FusedFeedForward(self.up.weight, self.up.bias, self.activation, self.down.weight, self.down.bias)
 
 
+class ScaledDotWithTemperature(ScaledDot):
+    """A score with an option that the fused form of attention does not know."""
+
+    def __init__(self, width: int = 0, *, temperature: Positive = 5.0):
+        super().__init__(width)
+        self.temperature = temperature
+
+    def query(self, q: Tensor) -> Tensor:
+        return super().query(q) / self.temperature
+
+
+class SoftmaxWithTemperature(Softmax):
+    """A normalizer with an option that the fused form of attention does not know."""
+
+    is_softmax = False
+
+    def __init__(self, *, temperature: Positive = 5.0):
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, scores: Tensor, keep: Tensor | None, queries: Places | None = None) -> Tensor:
+        return super().forward(scores / self.temperature, keep, queries)
+
+
 UNKNOWN: dict[str, tuple[dict[str, Any], str, type]] = {  # table, key in the block, class
     "an option that the fused form does not know": (NORMS, "norm", ScaledNorm),
     "a subclass": (NORMS, "norm", SubclassedNorm),
@@ -334,20 +363,135 @@ UNKNOWN: dict[str, tuple[dict[str, Any], str, type]] = {  # table, key in the bl
 @torch.inference_mode()
 def test_part_with_an_unknown_option_is_computed_by_its_module(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table, key, part = UNKNOWN[name]
-    assert fused_form(part(D)) is None
+    assert fused_form(part(D), object) is None
     monkeypatch.setitem(table, "unknown", part)
     model = model_of({"block": {key: "unknown"}})
     assert can_fuse_decoder(model)
-    modules, fused = (log_probs(steps, model, PADDING_MASK, 2) for steps in unfused_and_fused(model))
-    torch.testing.assert_close(fused, modules, rtol=1e-4, atol=1e-4)
-    memory = model.encode(torch.randint(4, V, (1, 7)), None)
-    engine = FusedModel(model)
+    assert_fused_equals_the_modules(model)
+
+
+def assert_fused_equals_the_modules(model: Model) -> None:
+    """For a batch and for a single hypothesis."""
+    decoders = [FusedDecoder(model)] if can_fuse_decoder(model) else []
+    modules, *others = (log_probs(steps, model, PADDING_MASK, 2) for steps in (UnfusedDecoder(model), *decoders))
+    for other in others:
+        torch.testing.assert_close(other, modules, rtol=1e-4, atol=1e-4)
+    values = torch.randint(4, V, (1, 7))
+    memory, engine = model.encode(values, None), FusedModel(model)
+    torch.testing.assert_close(engine.encode(Padded(values, None)).states, memory.states, rtol=1e-4, atol=1e-4)
     single = single_log_probs(engine, memory, 5)
     torch.testing.assert_close(single, single_log_probs(UnfusedDecoder(model), memory, 5), rtol=1e-4, atol=1e-4)
 
 
+OPTIONS_OF_ATTENTION: dict[str, tuple[dict[str, Any], str, str, type]] = {  # table, key, replaced class, new class
+    "score": (SCORES, "score", "ScaledDot", ScaledDotWithTemperature),
+    "normalizer": (NORMALIZERS, "normalizer", "Softmax", SoftmaxWithTemperature),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS_OF_ATTENTION)
+@torch.inference_mode()
+def test_attention_with_an_unknown_option_of_its_score_or_normalizer_is_computed_by_its_module(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, key, replaced, part = OPTIONS_OF_ATTENTION[name]
+    monkeypatch.setattr(attention, replaced, part)  # as if the built-in class itself had the option
+    monkeypatch.setitem(table, "unknown", part)
+    mixer = {"heads": 2, key: "unknown"}
+    assert_fused_equals_the_modules(model_of({"block": {"self": mixer, "cross": mixer}}))
+
+
+class Lora(FastLinear):
+    """A linear layer with a low-rank matrix added to its weight: W x + b + B A x."""
+
+    def __init__(self, layer: nn.Linear):
+        super().__init__(layer.in_features, layer.out_features, bias=layer.bias is not None)
+        self.load_state_dict(layer.state_dict())
+        self.a, self.b = nn.Parameter(torch.randn(2, self.in_features)), nn.Parameter(torch.randn(self.out_features, 2))
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        return super().forward(input) + input @ self.a.T @ self.b.T
+
+
+class WrappingLora(nn.Module):
+    """The same around any layer, with the weights under their old names."""
+
+    def __init__(self, layer: nn.Linear):
+        super().__init__()
+        self.layer, self.lora, self.weight, self.bias = layer, Lora(layer), layer.weight, layer.bias
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lora(x)
+
+
+def weight_norm(layer: nn.Linear) -> nn.Module:
+    return nn.utils.parametrizations.weight_norm(layer)
+
+
+def with_hook(layer: nn.Linear) -> nn.Module:
+    layer.register_forward_hook(lambda module, inputs, output: 2 * output)
+    return layer
+
+
+CHANGED_LAYERS: dict[str, Callable[[nn.Linear], nn.Module]] = {
+    "LoRA": Lora,
+    "LoRA around a layer": WrappingLora,
+    "parametrized": weight_norm,
+    "with a hook": with_hook,
+}
+PARTS_WITH_FORMS = {
+    f"{slot} {kind}": part
+    for slot, table in {"feed_forward": FEED_FORWARDS, "self": MIXERS, "norm": NORMS}.items()
+    for kind, part in table.items()
+    if "fused" in vars(part)
+}
+
+
+@pytest.mark.parametrize("change", CHANGED_LAYERS)
+@pytest.mark.parametrize("name", PARTS_WITH_FORMS)
+def test_part_with_a_changed_linear_layer_has_no_fused_form(name: str, change: str) -> None:
+    part = build(PARTS_WITH_FORMS[name], name, dim=24)
+    assert fused_form(part, object) is not None
+    for child, layer in [*part.named_children()]:
+        if isinstance(layer, nn.Linear):
+            changed = copy.deepcopy(part)
+            setattr(changed, child, CHANGED_LAYERS[change](changed.get_submodule(child)))
+            assert fused_form(changed, object) is None, child
+
+
+@pytest.mark.parametrize("change", CHANGED_LAYERS)
+@pytest.mark.parametrize("path", ["feed_forward.up", "self.value", "cross.out"])
+def test_fused_model_with_a_changed_linear_layer_equals_the_modules(change: str, path: str) -> None:
+    model = model_of({"decoder": {"depth": 2}})
+    block, _, layer = path.rpartition(".")
+    parent = model.decoder.layers[1].get_submodule(block)
+    setattr(parent, layer, CHANGED_LAYERS[change](parent.get_submodule(layer)))
+    with torch.no_grad():
+        assert_fused_equals_the_modules(model)
+
+
+class ScaledTable(nn.Embedding):
+    """A table whose rows are three times as large as its weights say."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        return 3 * super().forward(input)
+
+
+@torch.inference_mode()
+def test_fused_model_with_a_changed_embedding_table_equals_the_modules() -> None:
+    model = model_of({})
+    model.decoder.embedding.table.__class__ = ScaledTable
+    assert_fused_equals_the_modules(model)
+
+
+def test_fused_form_of_another_class_is_not_used() -> None:
+    assert fused_form(LayerNorm(D), FusedNorm)
+    assert fused_form(LayerNorm(D), FusedFeedForward) is None
+
+
 def test_block_with_an_unknown_option_is_computed_by_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(KNOWN_OPTIONS, Standard, KNOWN_OPTIONS[Standard] - {"norm"})
+    monkeypatch.setattr(Standard, "fused_options", Standard.fused_options - {"norm"})
     model = model_of({})
     assert not can_fuse_decoder(model)
     model.decoder.layers[1] = copy.deepcopy(model.decoder.layers[1])
@@ -363,26 +507,14 @@ def test_block_with_an_unknown_option_is_computed_by_its_module(monkeypatch: pyt
     torch.testing.assert_close(fused, modules, rtol=1e-5, atol=1e-5)
 
 
-FUSED_FORMS = {
-    **{f"norm {kind}": part for kind, part in NORMS.items()},
-    **{f"feed-forward {kind}": part for kind, part in FEED_FORWARDS.items()},
-    **{f"connection {kind}": part for kind, part in CONNECTIONS.items()},
-    **{f"mixer {kind}": part for kind, part in MIXERS.items()},
-    **{f"position {kind}": part for kind, part in POSITIONS.items()},
-}
+TABLES = [CONNECTIONS, EMBEDDINGS, FEED_FORWARDS, MIXERS, NORMALIZERS, NORMS, POSITIONS, SCORES]
+KNOWN = {part for table in TABLES for part in table.values() if "fused_options" in vars(part)}
 
 
-@pytest.mark.parametrize("name", FUSED_FORMS)
-def test_fused_form_knows_every_option_of_its_part(name: str) -> None:
-    """Otherwise a new option would silently turn the fused form off."""
-    part = FUSED_FORMS[name]
-    if "fused" in vars(part):
-        assert option_keys(part) == part.fused_options
-
-
-@pytest.mark.parametrize("part", KNOWN_OPTIONS)
-def test_fused_decoding_knows_every_option_of_the_classes_it_computes(part: type) -> None:
-    assert option_keys(part) == KNOWN_OPTIONS[part]
+@pytest.mark.parametrize("part", sorted(KNOWN | {Stacked, PlainStack, Standard}, key=lambda part: part.__name__))
+def test_fused_forms_know_every_option(part: Any) -> None:
+    """Otherwise a new option would silently turn a fused form off."""
+    assert option_keys(part) == part.fused_options
 
 
 def test_model_with_listeners_is_not_fused() -> None:
@@ -424,6 +556,8 @@ CHANGES: dict[str, Callable[[Model], Any]] = {
         2 * parameters_to_vector(model.parameters()), model.parameters()
     ),
     "another dtype": lambda model: model.double(),
+    "parametrized": lambda model: weight_norm(linear_of(model)),
+    "another hook": lambda model: with_hook(linear_of(model)),
     "another layer": lambda model: model.decoder.layers.__setitem__(0, copy.deepcopy(model.decoder.layers[0])),
 }
 

@@ -31,7 +31,7 @@ from saccade.formats.onnx_graphs import graphs
 from saccade.models.assemble import DECODERS, ENCODERS, assemble
 from saccade.parts import cells, connections, contexts, heads, normalizers, pools, positions, readouts, scores
 from saccade.parts.mixers import MIXERS
-from saccade.places import select
+from saccade.places import Places, select
 from saccade.recipe import Recipe, recipe_of
 from saccade.runs.folder import RunFolder
 from saccade.runs.weights import write_checkpoint
@@ -340,6 +340,35 @@ def test_part_that_cannot_be_exported_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"^torch\.onnx cannot convert decoder\.readout \(Looped\): ") as caught:
         format_onnx.write(run, tmp_path / "out")
     assert "\n" not in str(caught.value)
+
+
+class ScaledByLength(nn.Module):
+    """A feed-forward that reads the upper bound of the positions, which is a Python number."""
+
+    def forward(self, x: Tensor, places: Places) -> Tensor:
+        return x * (1 + 0.02 * places.end)
+
+
+class UnpaddedFeedForward(nn.Module):
+    """A feed-forward that computes something else for a batch without padding."""
+
+    def forward(self, x: Tensor, places: Places) -> Tensor:
+        return x if places.padded else 1.1 * x
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("part", "side"), [(ScaledByLength, "decoder"), (UnpaddedFeedForward, "encoder")], ids=["end", "padded"]
+)
+def test_part_that_reads_a_python_value_of_the_places_is_refused(
+    part: type[nn.Module], side: str, tmp_path: Path
+) -> None:
+    run = random_run(CASES["pre-norm"], tmp_path / "run")
+    run.model.get_submodule(f"{side}.layers.0").feed_forward = part()
+    assert format_onnx.why_not(run.recipe) is None
+    with pytest.raises(RunError, match=r"^the ONNX graphs do not compute what the model computes: the log-prob"):
+        format_onnx.write(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["encoder.onnx", "step.onnx", "saccade.json", "joint.model"])

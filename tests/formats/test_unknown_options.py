@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import Tensor
+from torch import Tensor, nn
 
 from formats.small import POST, make_run, outputs_of, recipe
 from saccade.config import Count, Positive, Slot, option_keys
+from saccade.errors import RunError
 from saccade.formats import ctranslate2, marian, onnx
 from saccade.formats.known_options import KnownOptions
 from saccade.formats.onnx_graphs import REPLACED_KINDS
@@ -18,6 +19,7 @@ from saccade.models.blocks import Standard
 from saccade.models.stacked import Stacked
 from saccade.parts import CELLS, FEED_FORWARDS, NORMS, POSITIONS, LayerNorm, Learned, PlainFeedForward
 from saccade.parts.cells import RecurrentNet, gru
+from saccade.parts.fast_linear import FastLinear
 
 WhyNot = Callable[[Any], str | None]
 FORMATS: dict[str, tuple[WhyNot, dict[str, Any]]] = {
@@ -102,6 +104,34 @@ def test_new_key_of_the_model_is_declined(name: str, monkeypatch: pytest.MonkeyP
     module = "saccade.formats.transformer_spec"
     monkeypatch.setattr(f"{module}.KNOWN_MODEL_KEYS", KNOWN_MODEL_KEYS - {"shared_embeddings"})
     assert (why_not(recipe(model)) or "").startswith("model.shared_embeddings: the export to ")
+
+
+class Lora(FastLinear):
+    """A linear layer with something added to its result."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        return super().forward(input) + 1
+
+
+def replace_layer(parent: nn.Module) -> str:
+    parent.get_submodule("up").__class__ = Lora
+    return "is of the class Lora"
+
+
+def add_hook(parent: nn.Module) -> str:
+    parent.get_submodule("up").register_forward_hook(lambda module, inputs, output: 2 * output)
+    return "has a hook"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("change", [replace_layer, add_hook])
+def test_changed_module_is_declined_by_name(name: str, change: Callable[[Any], str], tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", FORMATS[name][1])
+    what = change(run.model.decoder.layers[0].feed_forward)
+    write = {"CTranslate2": ctranslate2.write, "Marian": marian.write}[name]
+    with pytest.raises(RunError, match=f"^decoder.layers.0.feed_forward.up: the export to .* it {what}; "):
+        write(run, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
 
 
 REPLACED: dict[str, tuple[dict[str, Any], str, Any, dict[str, Any], str]] = {

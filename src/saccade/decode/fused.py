@@ -8,9 +8,8 @@ without a fused form is computed by its module, and so is a block of another kin
 modules up to rounding.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypedDict, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,34 +20,22 @@ from saccade.decode.loops import SingleHypothesis, SingleRow
 from saccade.models.assemble import Model
 from saccade.models.blocks import Standard
 from saccade.models.stacked import Stacked
-from saccade.models.stacks import PlainStack
+from saccade.models.stacks import Layer, PlainStack
 from saccade.notes import RecordingModule
 from saccade.parts.connections import FusedResidual
 from saccade.parts.embeddings import TokenEmbedding
 from saccade.parts.fast_linear import linear
-from saccade.parts.feed_forwards import FusedFeedForward
-from saccade.parts.fused_forms import fused_form, knows_all_options
+from saccade.parts.feed_forwards import FeedForward, FusedFeedForward
+from saccade.parts.fused_forms import fused_form, is_exactly
+from saccade.parts.mixers import Mixer
 from saccade.parts.mixers.attend import MemoryKeys
 from saccade.parts.mixers.projections import AttentionProjections
+from saccade.parts.normalizers import masked_scores
 from saccade.parts.positions import AddedEncodings
 from saccade.places import DecoderState, Memory, PerSentence, Places, Progress, attention_mask
 from saccade.shapes import Float, Ids, Int, Keep, States
 
 CACHE_GROWTH = 8  # positions by which the key/value cache grows when it is full
-
-# The options that this module knows of. A class that has another one is computed by its module.
-KNOWN_OPTIONS: dict[type, set[str]] = {
-    Stacked: {"depth", "embedding", "position", "stack", "block", "exceptions", "pool"},
-    PlainStack: set(),
-    TokenEmbedding: {"scaled"},
-    Standard: {"self", "cross", "feed_forward", "connection", "norm"},
-}
-
-
-def is_known(part: object) -> bool:
-    """Whether a part is of exactly one of the classes in KNOWN_OPTIONS, and the class has no other options."""
-    known = KNOWN_OPTIONS.get(type(part))
-    return known is not None and knows_all_options(type(part), known)
 
 
 # ── which models can be fused ─────────────────────────────────────────────────────────────────────
@@ -66,12 +53,14 @@ def can_fuse_decoder(model: Model) -> bool:
 
 
 def _can_fuse(side: object) -> bool:
-    if not isinstance(side, Stacked) or not all(map(is_known, (side, side.stack, side.embedding))):
+    if not is_exactly(side, Stacked) or not is_exactly(side.stack, PlainStack):
         return False
-    if not (isinstance(fused_form(side.position), AddedEncodings) or not side.position.overrides("embed")):
+    if not is_exactly(side.embedding, TokenEmbedding) or not is_exactly(side.embedding.table, nn.Embedding):
+        return False
+    if fused_form(side.position, AddedEncodings) is None and side.position.overrides("embed"):
         return False
     has_listeners = any(part._listeners for part in side.modules() if isinstance(part, RecordingModule))
-    return not has_listeners and any(map(is_known, side.layers))
+    return not has_listeners and any(is_exactly(block, Standard) for block in side.layers)
 
 
 # ── parts of both sides ───────────────────────────────────────────────────────────────────────────
@@ -83,7 +72,7 @@ class FusedEmbedding:
     def __init__(self, side: Stacked):
         assert isinstance(side.embedding, TokenEmbedding)
         self.table, self.scale = side.embedding.table.weight, side.embedding.scale
-        self._added: AddedEncodings | None = fused_form(side.position)
+        self._added = fused_form(side.position, AddedEncodings)
         self._longest = side.longest
         self._encodings = self._compute_encodings(min(32, self._longest or 32))
 
@@ -104,10 +93,15 @@ class FusedEmbedding:
         return self._added(count, self.table) if self._added else self.table.new_zeros(count, self.table.shape[1])
 
 
-def residuals_of(block: nn.Module, names: Sequence[str]) -> list[FusedResidual] | None:
+def blocks_of(side: Stacked) -> Iterable[Layer]:
+    return cast(Iterable[Layer], side.layers)  # nn.ModuleList does not know the type of its elements
+
+
+def residuals_of(block: Standard, names: Sequence[str]) -> list[FusedResidual] | None:
     """The fused residual connections of a block; None if one of them has no fused form."""
-    residuals = [fused_form(block.get_submodule(f"residual_{name}")) for name in names]
-    return None if None in residuals else residuals
+    residuals = [fused_form(block.get_submodule(f"residual_{name}"), FusedResidual) for name in names]
+    known = [residual for residual in residuals if residual]
+    return known if len(known) == len(residuals) else None
 
 
 # ── the encoder ───────────────────────────────────────────────────────────────────────────────────
@@ -120,7 +114,7 @@ class FusedEncoder:
         assert isinstance(model.encoder, Stacked)
         self._encoder = model.encoder
         self._embed = FusedEmbedding(self._encoder)
-        self._layers = [fused_encoder_layer(block) for block in self._encoder.layers]
+        self._layers = [fused_encoder_layer(block) for block in blocks_of(self._encoder)]
 
     def __call__(self, values: Ids, keep: Keep | None) -> Memory:
         length, places = values.shape[1], Places.of(values, keep)
@@ -139,35 +133,36 @@ class FusedEncoder:
 EncoderLayer = Callable[[States, Places, Tensor | None], States]
 
 
-def fused_encoder_layer(block: nn.Module) -> EncoderLayer:
+def fused_encoder_layer(block: Layer) -> EncoderLayer:
     """One block of an encoder: fused, or the module itself."""
-    residuals = residuals_of(block, ("self", "feed_forward")) if is_known(block) else None
-    return FusedEncoderLayer(block, residuals) if residuals else ModuleEncoderLayer(block)
+    if is_exactly(block, Standard) and (residuals := residuals_of(block, ("self", "feed_forward"))):
+        return FusedEncoderLayer(block, residuals)
+    return ModuleEncoderLayer(block)
 
 
 class ModuleEncoderLayer:
     """A block that is computed by its module."""
 
-    def __init__(self, block: nn.Module):
+    def __init__(self, block: Layer):
         self._block = block
 
     def __call__(self, x: States, places: Places, mask: Tensor | None) -> States:
         return _whole(self._block, x, places)
 
 
-def _whole(mixer: nn.Module, x: States, places: Places) -> States:
+def _whole(mixer: Mixer, x: States, places: Places) -> States:
     """The output of a mixer or block for whole sequences."""
-    return mixer(x, places, mixer.start(None, x.shape[0]))[0]  # type: ignore[operator]  # it is a mixer
+    return mixer(x, places, mixer.start(None, x.shape[0]))[0]
 
 
 class FusedEncoderLayer:
     """A block whose residual connections have fused forms."""
 
-    def __init__(self, block: nn.Module, residuals: list[FusedResidual]):
+    def __init__(self, block: Standard, residuals: list[FusedResidual]):
         self._residuals = residuals
-        self._mixer, self._feed_forward = block.get_submodule("self"), block.get_submodule("feed_forward")
-        self._projections: AttentionProjections | None = fused_form(self._mixer)
-        self._fused_feed_forward: FusedFeedForward | None = fused_form(self._feed_forward)
+        self._mixer, self._feed_forward = block.mixer("self"), block.feed_forward
+        self._projections = fused_form(self._mixer, AttentionProjections)
+        self._fused_feed_forward = fused_form(self._feed_forward, FusedFeedForward)
 
     def __call__(self, x: States, places: Places, mask: Tensor | None) -> States:
         residual_self, residual_feed_forward = self._residuals
@@ -186,7 +181,7 @@ class FusedEncoderLayer:
         if projections.score:
             query, key, value = turned(projections, query, key, value, places)
             bias = projections.position.bias(query, places, places)
-            mask = mask if bias is None else bias if mask is None else bias.masked_fill(~mask, -math.inf)
+            mask = mask if bias is None else masked_scores(bias, mask)
         heads = F.scaled_dot_product_attention(query, key, value, mask, scale=1.0)
         return linear(heads.transpose(1, 2).flatten(2), projections.out, projections.out_bias)
 
@@ -285,9 +280,8 @@ def _decoder_layers(decoder: Stacked) -> "list[FusedDecoderLayer | ModuleDecoder
     heads of the same number and width; others are computed by their modules."""
     layers: list[FusedDecoderLayer | ModuleDecoderLayer] = []
     cached: tuple[int, int] | None = None
-    for block in decoder.layers:
-        residuals = residuals_of(block, ("self", "cross", "feed_forward")) if is_known(block) else None
-        layer = FusedDecoderLayer(block, residuals) if residuals else ModuleDecoderLayer(block)
+    for block in blocks_of(decoder):
+        layer = _decoder_layer(block)
         if isinstance(layer, FusedDecoderLayer) and layer.self_projections:
             shape = layer.self_projections.heads, layer.self_projections.width
             cached = cached or shape
@@ -297,20 +291,26 @@ def _decoder_layers(decoder: Stacked) -> "list[FusedDecoderLayer | ModuleDecoder
     return layers
 
 
+def _decoder_layer(block: Layer) -> "FusedDecoderLayer | ModuleDecoderLayer":
+    """One block of a decoder: fused, or the module itself."""
+    if is_exactly(block, Standard) and (residuals := residuals_of(block, ("self", "cross", "feed_forward"))):
+        return FusedDecoderLayer(block, residuals)
+    return ModuleDecoderLayer(block)
+
+
 class ModuleDecoderLayer:
     """A block that is computed by its module."""
 
-    def __init__(self, block: nn.Module):
+    def __init__(self, block: Layer):
         self._block = block
 
     def start(self, memory: Memory, rows: int, folded: FoldedCrossAttention | None) -> DecoderState:
-        return self._block.start(memory, rows)  # type: ignore[operator]  # it is a block
+        return self._block.start(memory, rows)
 
     def __call__(
         self, x: Rows, caches: Iterator[Tensor], at: int, places: Places | None, state: DecoderState
     ) -> tuple[Rows, DecoderState]:
-        y, state = self._block(x[:, None], places, state)
-        return y[:, 0], state
+        return _one_step(self._block, x, places, state)
 
 
 class LayerState(TypedDict):
@@ -324,29 +324,28 @@ class FusedDecoderLayer:
     """A block of a decoder whose residual connections have fused forms. `self_projections`, `cross_projections` and
     `feed_forward` are the fused forms of its parts, None where a part has none and its module computes it."""
 
-    def __init__(self, block: nn.Module, residuals: list[FusedResidual]):
+    def __init__(self, block: Standard, residuals: list[FusedResidual]):
         self.residuals = residuals
-        self._self, self._cross = block.get_submodule("self"), block.get_submodule("cross")
-        self._feed_forward = block.get_submodule("feed_forward")
-        self.self_projections: AttentionProjections | None = fused_form(self._self)
-        self.cross_projections: AttentionProjections | None = fused_form(self._cross)
-        self.feed_forward: FusedFeedForward | None = fused_form(self._feed_forward)
+        self._self, self._cross, self._feed_forward = block.mixer("self"), block.mixer("cross"), block.feed_forward
+        self.self_projections = fused_form(self._self, AttentionProjections)
+        self.cross_projections = fused_form(self._cross, AttentionProjections)
+        self.feed_forward = fused_form(self._feed_forward, FusedFeedForward)
 
     def start(self, memory: Memory, rows: int, folded: FoldedCrossAttention | None) -> LayerState:
         if self.cross_projections:
             cross = PerSentence(folded or self.prepare_cross_attention(memory))
         else:
-            cross = self._cross.start(memory, rows)  # type: ignore[operator]  # it is a mixer
-        own = None if self.self_projections else self._self.start(None, rows)  # type: ignore[operator]  # it is a mixer
+            cross = self._cross.start(memory, rows)
+        own = None if self.self_projections else self._self.start(None, rows)
         return {"own": own, "cross": cross}
 
     def prepare_cross_attention(self, memory: Memory) -> BatchCrossAttention:
         """The cross-attention to the memory of a batch."""
         assert self.cross_projections
-        state = self._cross.start(memory, 1)  # type: ignore[operator]  # it is a mixer
+        state = self._cross.start(memory, 1)
         assert isinstance(state, PerSentence)
         keys: MemoryKeys = state.value
-        mask = memory.places.keep[:, None, None] if memory.places.padded else None
+        mask = attention_mask(memory.places, memory.places, causal=False)
         return BatchCrossAttention(keys.key, keys.value, mask, self.cross_projections)
 
     def __call__(
@@ -367,7 +366,7 @@ class FusedDecoderLayer:
             y, cross = _one_step(self._cross, h, places, cross)
         x = residual_cross.after(x, y)
         h = residual_feed_forward.before(x)
-        y = self.feed_forward(h) if self.feed_forward else self._feed_forward(h[:, None], places)[:, 0]
+        y = self.feed_forward(h) if self.feed_forward else _one_position(self._feed_forward, h, places)
         return residual_feed_forward.after(x, y), {"own": own, "cross": cross}
 
     def _attend_to_cache(
@@ -393,10 +392,17 @@ class FusedDecoderLayer:
         return linear(heads.reshape(x.shape[0], -1), projections.out, projections.out_bias)
 
 
-def _one_step(mixer: nn.Module, x: Rows, places: Places | None, state: DecoderState) -> tuple[Rows, DecoderState]:
-    """One step of a mixer that its module computes."""
+def _one_step(mixer: Mixer, x: Rows, places: Places | None, state: DecoderState) -> tuple[Rows, DecoderState]:
+    """One step of a mixer or block that its module computes."""
+    assert places is not None  # see `FusedDecoder._needs_places`
     y, state = mixer(x[:, None], places, state)
     return y[:, 0], state
+
+
+def _one_position(feed_forward: FeedForward, x: Rows, places: Places | None) -> Rows:
+    """One position of a feed-forward that its module computes."""
+    assert places is not None
+    return feed_forward(x[:, None], places)[:, 0]
 
 
 def _places_so_far(places: Places) -> Places:

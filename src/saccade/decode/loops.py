@@ -261,7 +261,7 @@ class _Beams(Generic[MemoryType]):
         self._model, self._constraints, self._size = model, constraints, size
         self._sentences = list(range(sentences))
         self._device = constraints.device
-        self._places = torch.arange(size, device=self._device)  # of the hypotheses of a sentence
+        self._indices = torch.arange(size, device=self._device)  # of the hypotheses of a sentence
         rows = torch.arange(sentences, device=self._device).repeat_interleave(size)
         self._state = select(model.start(memory, sentences), rows)
         self._tokens = torch.full((sentences, size, 1), START, device=self._device)
@@ -282,7 +282,7 @@ class _Beams(Generic[MemoryType]):
         log_prob, index = top(self._log_prob[:, :, None].add(log_probs).flatten(1), self._size)
         parent, token = index // vocabulary, index % vocabulary
         free = self._size - torch.tensor([finished[sentence] for sentence in self._sentences], device=self._device)
-        log_prob = log_prob.masked_fill(self._places >= free[:, None], -math.inf)
+        log_prob = log_prob.masked_fill(self._indices >= free[:, None], -math.inf)
         before = self._tokens.gather(1, parent[:, :, None].expand(-1, -1, step + 1))
         self._tokens = torch.cat([before, token[:, :, None]], 2)
         ended = (token == END) & (log_prob > -math.inf)
@@ -309,7 +309,7 @@ class _Beams(Generic[MemoryType]):
             kept = [i for i, sentence in enumerate(self._sentences) if sentence not in complete]
             stay = torch.tensor(kept, dtype=torch.long, device=self._device)
             self._sentences = [self._sentences[i] for i in kept]
-            rows = (stay[:, None] * self._size + self._places).flatten()
+            rows = (stay[:, None] * self._size + self._indices).flatten()
             self._state, self._constraints = select(self._state, rows, stay), self._constraints.select(stay)
             self._tokens, self._log_prob = self._tokens[stay], self._log_prob[stay]
         return not self._sentences

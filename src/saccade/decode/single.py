@@ -69,7 +69,7 @@ def _is_uniform(fused: FusedDecoder) -> bool:
     residuals = [residual for layer in fused.layers if _is_fully_fused(layer) for residual in layer.residuals]
     norms = [residual.norm for residual in residuals]
     pre_norms = {residual.is_pre_norm for residual in residuals}
-    final_norm = fused_form(fused.final_norm)  # type: ignore[arg-type]  # a norm is a module
+    final_norm = fused_form(fused.final_norm, FusedNorm)
     if pre_norms == {True}:
         norms.append(final_norm)
     return len(pre_norms) == 1 and None not in norms and len({norm.centered for norm in norms if norm}) == 1
@@ -104,7 +104,7 @@ class SingleDecoder:
 
     @cached_property
     def _final_norm(self) -> FusedNorm | None:
-        return fused_form(self.fused.final_norm)  # type: ignore[arg-type]  # a norm is a module
+        return fused_form(self.fused.final_norm, FusedNorm)
 
     @cached_property
     def final_norm(self) -> VectorFunction:
@@ -148,13 +148,13 @@ class _NumpyHypothesis:
 
     def log_probs(self, token: int) -> Vector:
         with np.errstate(all="ignore"):  # the head checks that the result is finite
-            return self._head.log_probs(self._hidden(token))
+            return self._head.log_probs(self._hidden_state(token))
 
     def argmax(self, token: int) -> int:
         with np.errstate(all="ignore"):
-            return self._head.argmax(self._hidden(token))
+            return self._head.argmax(self._hidden_state(token))
 
-    def _hidden(self, token: int) -> Vector:
+    def _hidden_state(self, token: int) -> Vector:
         at, self._at = self._at, self._at + 1
         if at >= len(self._encodings):
             self._encodings = self._embed.encodings(at + 1).numpy()
@@ -310,16 +310,16 @@ def _fold_norm(norm: FusedNorm, weight: Tensor, bias: Tensor) -> WeightAndBias:
 def _feed_forward(part: FusedFeedForward, residual: _FoldedPreNorm | _PostNorm) -> VectorFunction:
     up = residual.product(*residual.fold(part.up, _bias_of(part.up, part.up_bias)))
     down = _product(*residual.center(part.down, _bias_of(part.down, part.down_bias)))
-    hidden = _hidden(part.hidden, len(part.up))
-    return lambda x: down(hidden(up(x)))
+    activate = _activation(part.activate, len(part.up))
+    return lambda x: down(activate(up(x)))
 
 
 def _bias_of(weight: Tensor, bias: Tensor | None) -> Tensor:
     return weight.new_zeros(len(weight)) if bias is None else bias
 
 
-def _hidden(function: Callable[[Tensor], Tensor], width: int) -> VectorFunction:
-    """The hidden units of a feed-forward, with NumPy if they are ReLU or a swish gate."""
+def _activation(function: Callable[[Tensor], Tensor], width: int) -> VectorFunction:
+    """The activation function of a feed-forward, with NumPy if it is ReLU or a swish gate."""
     if function is F.relu:
         zeros = np.zeros(width, np.float32)  # np.maximum(…, 0) would convert the 0 to an array at each call
         return lambda x: np.maximum(x, zeros)

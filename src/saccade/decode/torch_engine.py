@@ -17,6 +17,7 @@ from saccade.decode.single import SingleDecoder, can_decode_single
 from saccade.devices import device_of
 from saccade.models.assemble import Model
 from saccade.notes import RecordingModule
+from saccade.parts.fused_forms import has_hook
 from saccade.places import DecoderState, Memory
 from saccade.shapes import Float, Int
 
@@ -52,9 +53,9 @@ class TorchSessions:
 
 class FusedModel:
     """A model with its encoder and decoder fused where they can be (see `fused` and `single`). Some weights are copied,
-    so it is valid only while the parts, weights and listeners of the model stay the same. `is_current` checks this. It
-    finds in-place changes of a weight by torch's version counters, which miss changes through `.data` and by fused
-    optimizers other than Saccade's (see `optim.optimizers`)."""
+    so it is valid only while the parts, weights, hooks and listeners of the model stay the same. `is_current` checks
+    this. It finds in-place changes of a weight by torch's version counters, which miss changes through `.data` and by
+    fused optimizers other than Saccade's (see `optim.optimizers`)."""
 
     @torch.inference_mode()
     def __init__(self, model: Model):
@@ -62,7 +63,7 @@ class FusedModel:
         self.device = device_of(model)
         self._longest, self._has_encoder = model.decoder.longest, model.encoder is not None
         self._parts = [part for part in model.modules() if isinstance(part, RecordingModule)]
-        modules = [*model.modules()]
+        self._modules = modules = [*model.modules()]
         self._entries = [(table, name) for m in modules for table in (m._modules, m._parameters) for name in table]
         self._weights = [weight for m in modules for weight in m._parameters.values() if weight is not None]
         # inference tensors have no version counter
@@ -88,11 +89,13 @@ class FusedModel:
 
     def _objects(self) -> list[Any]:
         """All parts, weights and listeners of the model."""
-        return [*[table[name] for table, name in self._entries], *[part._listeners for part in self._parts]]
+        return [*[table.get(name) for table, name in self._entries], *[part._listeners for part in self._parts]]
 
     def _versions(self) -> list[int]:
-        """Version counters and addresses: they change when the values of a weight change."""
-        return [*[weight._version for weight in self._with_version], *[weight.data_ptr() for weight in self._weights]]
+        """Version counters and addresses, which change when the values of a weight change, and which modules have a
+        hook."""
+        versions = [weight._version for weight in self._with_version]
+        return [*versions, *[weight.data_ptr() for weight in self._weights], *map(has_hook, self._modules)]
 
 
 def _step_model(model: Model) -> StepModel:

@@ -1,7 +1,6 @@
 """Export to CTranslate2: a folder that its library runs without torch. Pre-norm and post-norm Transformers with any
 head."""
 
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,11 @@ from torch import Tensor, nn
 from saccade.data.tokenizers import END, SPECIAL, START, UNKNOWN
 from saccade.errors import remedy
 from saccade.formats.ctranslate2_engine import CTranslate2Engine, EngineBuilder
-from saccade.formats.exported import EXPORT_AGAIN, ExportableRun, read_exported, write_exported
+from saccade.formats.exported import EXPORT_AGAIN, ExportableRun, file_copiers, read_exported, write_exported
 from saccade.formats.transformer_spec import (
     SupportedKinds,
     TransformerSide,
+    check_modules,
     embedding_table,
     output_weights,
     side_of,
@@ -31,7 +31,6 @@ from saccade.parts.mixers import MultiHead
 from saccade.parts.norms import LayerNorm, RMSNorm
 from saccade.parts.positions import Learned, sinusoid
 from saccade.recipe import Recipe
-from saccade.runs.files import FileWriter
 
 CTRANSLATE2_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
 CTRANSLATE2_KINDS = SupportedKinds(
@@ -55,6 +54,7 @@ def why_not(recipe: Recipe) -> str | None:
 
 def write(run: ExportableRun, folder: Path, quantization: str = "float32") -> None:
     """Write a CTranslate2 model, the tokenizers and the decode settings."""
+    check_modules(run.model, "CTranslate2")
     spec = _model_spec(run)
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -62,15 +62,7 @@ def write(run: ExportableRun, folder: Path, quantization: str = "float32") -> No
     max_lengths = len(_position_encodings(encoder)), len(_position_encodings(decoder))
     with tempfile.TemporaryDirectory() as scratch:
         spec.save(scratch)
-        model = {path.name: _copier(path) for path in sorted(Path(scratch).iterdir())}
-        write_exported(run, folder, f"ctranslate2-{quantization}", model, max_lengths)
-
-
-def _copier(source: Path) -> FileWriter:
-    def copy(target: Path) -> None:
-        shutil.copyfile(source, target)
-
-    return copy
+        write_exported(run, folder, f"ctranslate2-{quantization}", file_copiers(Path(scratch)), max_lengths)
 
 
 def open(folder: Path, build_fallback: EngineBuilder | None = None) -> CTranslate2Engine:  # noqa: A001 - all formats have `open`

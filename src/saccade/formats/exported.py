@@ -4,6 +4,7 @@ with torch), and no engine uses an outdated export."""
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,6 +93,18 @@ def file_writers(contents: Mapping[str, bytes]) -> dict[str, FileWriter]:
         return write
 
     return {name: writer(data) for name, data in contents.items()}
+
+
+def file_copiers(folder: Path) -> dict[str, FileWriter]:
+    """Writers that copy the files of a folder."""
+
+    def copier(source: Path) -> FileWriter:
+        def copy(target: Path) -> None:
+            shutil.copyfile(source, target)
+
+        return copy
+
+    return {path.name: copier(path) for path in sorted(folder.iterdir())}
 
 
 def manifest_facts(run: ExportableRun, kind: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from saccade.formats.exported import ExportableRun, file_writers, manifest_facts
 from saccade.formats.transformer_spec import (
     SupportedKinds,
     TransformerSide,
+    check_modules,
     embedding_table,
     output_weights,
     side_of,
@@ -32,6 +33,7 @@ from saccade.runs.files import to_json, write_folder
 HF_WEIGHTS_FILE = "model.safetensors"
 HF_POSITIONS = 1024  # max_position_embeddings of the exported config: the default of transformers' MarianConfig
 HF_NORM_EPS = 1e-5  # fixed in transformers
+MARIAN_LIBRARY = "Marian in transformers"
 MARIAN_KINDS = SupportedKinds(positions=("sinusoidal",), scores=("scaled_dot",))
 MARIAN_TYPE = {"architectures": ["MarianMTModel"], "model_type": "marian"}
 PEGASUS_TYPE = {"architectures": ["PegasusForConditionalGeneration"], "model_type": "pegasus"}
@@ -71,7 +73,7 @@ def _is_pre_norm(recipe: Recipe) -> bool:
 
 def why_not(recipe: Recipe) -> str | None:
     """The config key that prevents an export, with the reason; None if the model can be exported."""
-    reason = why_not_transformer(recipe, "Marian in transformers", MARIAN_KINDS)
+    reason = why_not_transformer(recipe, MARIAN_LIBRARY, MARIAN_KINDS)
     if reason:
         return reason
     encoder, decoder = side_of(recipe, "encoder"), side_of(recipe, "decoder")
@@ -105,6 +107,7 @@ def write(run: ExportableRun, folder: Path) -> None:
     """Write the folder, with a model card and a manifest of checksums."""
     from safetensors.torch import save_file
 
+    check_modules(run.model, MARIAN_LIBRARY)
     tensors = {name: tensor.detach().float().contiguous() for name, tensor in _tensors(run).items()}
     contents = {
         "config.json": to_json(_config(run)),

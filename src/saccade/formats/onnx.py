@@ -1,6 +1,7 @@
 """Export to ONNX, and the engine that runs it with onnxruntime: a folder with the encoder graph and the decoder step
 graph of a model, its tokenizers and its search settings."""
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -17,12 +18,13 @@ from saccade.decode.search_engine import SearchEngine
 from saccade.devices import CPU
 from saccade.errors import RunError, SaccadeError, remedy
 from saccade.formats.export import Unsupported
-from saccade.formats.exported import EXPORT_AGAIN, ExportableRun, ExportConfig, read_exported, write_exported
+from saccade.formats.exported import EXPORT_AGAIN, ExportableRun, file_copiers, read_exported, write_exported
 from saccade.formats.known_options import why_unknown
+from saccade.formats.onnx_check import first_difference
 from saccade.formats.onnx_graphs import NEXT_STATE_PREFIX, REPLACED_KINDS, Unexportable, graphs
 from saccade.places import PerSentence
 from saccade.recipe import Recipe
-from saccade.runs.files import FileWriter, read_json
+from saccade.runs.files import read_json
 from saccade.shapes import Float, Int
 from saccade.tasks import kinds_with
 
@@ -56,23 +58,31 @@ def write(run: ExportableRun, folder: Path) -> None:
     except Unexportable as error:
         raise Unsupported(f"torch.onnx cannot convert {error}; replace this part of the model") from None
     weights = sum(weight.numel() * weight.element_size() for weight in run.model.parameters())
-    external = weights > MAX_INLINE_WEIGHTS
-    model = _graph_writers(ENCODER_GRAPH_FILE, encoder_graph, external)
-    model |= _graph_writers(STEP_GRAPH_FILE, step_graph, external)
-    write_exported(run, folder, "onnx", model, (encoder.longest or 0, decoder.longest or 0))
-
-
-def _graph_writers(name: str, graph: ONNXProgram, external: bool) -> dict[str, FileWriter]:
-    """The writer of a graph's file; with `external`, saving it also writes a second file for the weights."""
-    weights: dict[str, FileWriter] = {f"{name}.data": lambda path: None} if external else {}
-    return {name: lambda path: _save(graph, path, external)} | weights
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, graph in ((ENCODER_GRAPH_FILE, encoder_graph), (STEP_GRAPH_FILE, step_graph)):
+            _save(graph, Path(scratch) / name, external=weights > MAX_INLINE_WEIGHTS)
+        _check(run, OnnxModel(Path(scratch), encoder.longest, decoder.longest))
+        max_lengths = encoder.longest or 0, decoder.longest or 0
+        write_exported(run, folder, "onnx", file_copiers(Path(scratch)), max_lengths)
 
 
 def _save(graph: ONNXProgram, path: Path, external: bool) -> None:
+    """Save a graph; with `external`, its weights are in a second file."""
     import onnx
 
     graph.save(path, external_data=external)
     onnx.checker.check_model(path)
+
+
+def _check(run: ExportableRun, graphs: "OnnxModel") -> None:
+    """Refuse graphs that do not compute what the model computes."""
+    difference = first_difference(run.model, graphs, (run.codecs.source.size, run.codecs.target.size))
+    if difference:
+        raise Unsupported(
+            f"the ONNX graphs do not compute what the model computes: {difference}; probably a part of the model reads "
+            "a Python value that is not the same in every step, such as `places.end`, which a graph holds as a "
+            "constant: let the part read the tensors `places.at` and `places.keep` instead"
+        )
 
 
 # ── the engine ────────────────────────────────────────────────────────────────────────────────────
@@ -85,7 +95,9 @@ def open(folder: Path) -> SearchEngine:  # noqa: A001 - all formats have `open`
         for name in (ENCODER_GRAPH_FILE, STEP_GRAPH_FILE):
             if name not in read_json(folder / "manifest.json")["files"]:
                 raise RunError(f"{folder / 'manifest.json'}: does not list {name}")
-    return SearchEngine(OnnxModel(folder, exported.config).session, exported.source, exported.target)
+    config = exported.config
+    model = OnnxModel(folder, config.max_source_length or None, config.max_target_length or None)
+    return SearchEngine(model.session, exported.source, exported.target)
 
 
 OnnxState = dict[str, Tensor | PerSentence]
@@ -95,9 +107,9 @@ class OnnxModel:
     """The two graphs as a decodable model. A state is a flat dict of tensors, which share memory with onnxruntime's
     arrays; those that no step changes are `PerSentence`."""
 
-    def __init__(self, folder: Path, config: ExportConfig):
+    def __init__(self, folder: Path, longest_source: int | None, longest_output: int | None):
         self._encoder, self._step = _session(folder / ENCODER_GRAPH_FILE), _session(folder / STEP_GRAPH_FILE)
-        self._longest_output, self._max_source_length = config.max_target_length or None, config.max_source_length
+        self._longest_source, self._longest_output = longest_source, longest_output
         self._encoder_outputs = [value.name for value in self._encoder.get_outputs()]
         # the first output of a step is log_probs, the others are the state that it changes
         self._changing = [value.name.removeprefix(NEXT_STATE_PREFIX) for value in self._step.get_outputs()][1:]
@@ -120,9 +132,9 @@ class OnnxModel:
     def encode(self, source: Padded) -> dict[str, Tensor]:
         """The decoder state before the first token."""
         length = source.values.shape[1]
-        if self._max_source_length and length > self._max_source_length:
+        if self._longest_source and length > self._longest_source:
             raise SaccadeError(
-                f"the source has {length} tokens, past the {self._max_source_length} learned positions; split the "
+                f"the source has {length} tokens, past the {self._longest_source} learned positions; split the "
                 "text, or train with a larger model.encoder.position.longest or with model.encoder.position = "
                 '"sinusoidal", which has no limit'
             )

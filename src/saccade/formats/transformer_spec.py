@@ -4,22 +4,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from saccade.config import Choice
+from saccade.errors import RunError
 from saccade.formats.known_options import KnownOptions, why_unknown
 from saccade.models.assemble import Model, ModelConfig
 from saccade.models.blocks import Standard
 from saccade.models.stacked import Stacked
 from saccade.models.stacks import PlainStack
 from saccade.parts.connections import PostNorm, PreNorm
+from saccade.parts.dropout import Dropout, StochasticDepth
 from saccade.parts.embeddings import TokenEmbedding
+from saccade.parts.fast_linear import FastLinear
 from saccade.parts.feed_forwards import GatedFeedForward, PlainFeedForward
+from saccade.parts.fused_forms import has_hook
 from saccade.parts.heads import LinearHead, TiedHead
 from saccade.parts.mixers import MultiHead
 from saccade.parts.normalizers import Softmax
 from saccade.parts.norms import LayerNorm, RMSNorm
-from saccade.parts.positions import Learned, Sinusoidal
+from saccade.parts.positions import GrowingTable, Learned, NoPosition, Sinusoidal
 from saccade.parts.scores import Dot, ScaledDot
 from saccade.recipe import Recipe
 
@@ -43,6 +47,12 @@ KNOWN_PARTS: KnownOptions = {
     RMSNorm: {"eps"},
     TiedHead: {"bias"},
     LinearHead: {"bias"},
+}
+# The classes of all modules in a model that is made of these parts.
+KNOWN_MODULES = {
+    *KNOWN_PARTS,
+    *(Model, nn.ModuleList, nn.Identity, nn.Embedding, FastLinear),
+    *(Dropout, StochasticDepth, GrowingTable, NoPosition),
 }
 KNOWN_MODEL_KEYS = {"dim", "encoder", "decoder", "head", "shared_embeddings", "dropout", "init"}
 
@@ -162,6 +172,18 @@ def _unsupported_attention(recipe: Recipe, side: str, library: str) -> str | Non
                 f"{key}.self.score"
             )
     return None
+
+
+def check_modules(model: Model, library: str) -> None:
+    """Refuse a model with a module that was changed after it was built from its recipe: an exporter reads the weights
+    of a layer, not what another class or a hook computes with them."""
+    for name, module in model.named_modules():
+        if type(module) not in KNOWN_MODULES or has_hook(module):
+            what = "has a hook" if type(module) in KNOWN_MODULES else f"is of the class {type(module).__name__}"
+            raise RunError(
+                f"{name}: the export to {library} does not know what this module computes: it {what}; export a model "
+                "of the built-in classes, without hooks"
+            )
 
 
 def stacked_sides(model: Model) -> tuple[Stacked, Stacked]:

@@ -1,7 +1,7 @@
 """Blocks. A block is one layer of a stack, made of sublayers: (x, places, state) → (y, state), like a mixer."""
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -44,6 +44,8 @@ class Standard(nn.Module):
     The names of the sublayers are used in the config, in the weight files and for attention maps.
     """
 
+    fused_options: ClassVar[set[str]] = {"self", "cross", "feed_forward", "connection", "norm"}
+
     def __init__(
         self,
         dim: int,
@@ -77,7 +79,7 @@ class Standard(nn.Module):
 
     def start(self, memory: Memory | None, rows: int) -> dict[str, DecoderState]:
         """The state of each mixer by name."""
-        return {name: self._mixer(name).start(memory if name == "cross" else None, rows) for name in self.mixers}
+        return {name: self.mixer(name).start(memory if name == "cross" else None, rows) for name in self.mixers}
 
     def forward(
         self, x: States, places: Places, state: dict[str, DecoderState]
@@ -86,13 +88,14 @@ class Standard(nn.Module):
         for name in self.mixers:
 
             def mix(x: Tensor, name: str = name) -> Tensor:
-                y, new_state[name] = self._mixer(name)(x, places, state[name])
+                y, new_state[name] = self.mixer(name)(x, places, state[name])
                 return y
 
             x = self._residual(name)(x, mix)
         return self._residual("feed_forward")(x, lambda x: self.feed_forward(x, places)), new_state
 
-    def _mixer(self, name: str) -> Mixer:
+    def mixer(self, name: str) -> Mixer:
+        """The mixer of the sublayer `self` or `cross`."""
         return getattr(self, name)
 
     def _residual(self, name: str) -> Connection:

@@ -1,7 +1,7 @@
 """Encoders and decoders made of a stack of blocks, such as the Transformer."""
 
 from collections.abc import Iterable, Sequence
-from typing import TypedDict, cast
+from typing import ClassVar, TypedDict, cast
 
 from torch import Tensor, nn
 
@@ -37,6 +37,7 @@ class Stacked(nn.Module):
     """
 
     keeps_layers = False
+    fused_options: ClassVar[set[str]] = {"depth", "embedding", "position", "stack", "block", "exceptions", "pool"}
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ with every stack.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 from torch import nn
 
@@ -38,6 +38,8 @@ class Stack(Protocol):
 
 class PlainStack(nn.Module):
     """Each layer once, from the first to the last."""
+
+    fused_options: ClassVar[set[str]] = set()
 
     def layer_count(self, depth: int) -> int:
         return depth

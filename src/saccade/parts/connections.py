@@ -30,7 +30,7 @@ class FusedResidual:
     to x. `norm` is the fused form of its norm, None if that has none."""
 
     def __init__(self, norm: nn.Module, is_pre_norm: bool):
-        self.norm: FusedNorm | None = fused_form(norm)
+        self.norm = fused_form(norm, FusedNorm)
         self.is_pre_norm = is_pre_norm
         normed: Callable[[Tensor], Tensor] = self.norm or norm
         self.before: Callable[[Tensor], Tensor] = normed if is_pre_norm else lambda x: x

@@ -15,7 +15,8 @@ class Dropout(RandomModule):
 
     In a small model a random float per element would cost more than the rest of the layer. On the CPU the mask is
     therefore drawn as random bytes, eight from one 64-bit integer. This rounds the rate to a multiple of 1/256; the
-    scale uses the rounded rate. On a GPU it is torch's dropout with the rounded rate.
+    scale uses the rounded rate. On a GPU it is torch's dropout with the rounded rate, which takes no generator and
+    draws from the global one of the device.
     """
 
     def __init__(self, rate: float):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -31,6 +31,8 @@ class Embedding(Protocol):
 
 class TokenEmbedding(nn.Module):
     """x = √D · E[id], one learned vector per token (Vaswani et al. 2017, §3.4); `scaled = false` leaves out √D."""
+
+    fused_options: ClassVar[set[str]] = {"scaled"}
 
     def __init__(self, input: Input, dim: int, *, scaled: bool = True):  # noqa: A002 - the name of the wiring
         super().__init__()

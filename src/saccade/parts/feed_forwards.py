@@ -10,6 +10,7 @@ from saccade.config import Count, Slot
 from saccade.parts import fast_linear
 from saccade.parts.activations import ACTIVATIONS, Activation
 from saccade.parts.dropout import Dropout
+from saccade.parts.fused_forms import are_linear
 from saccade.parts.inits import linear_layer
 from saccade.places import Places
 from saccade.shapes import States
@@ -23,20 +24,21 @@ class FeedForward(Protocol):
 
 
 class FusedFeedForward:
-    """The fused form of a feed-forward: y = W₂ hidden(W₁ x + b₁) + b₂."""
+    """The fused form of a feed-forward: y = W₂ activate(W₁ x + b₁) + b₂."""
 
     def __init__(
         self,
         up: Tensor,
         up_bias: Tensor | None,
-        hidden: Callable[[Tensor], Tensor],
+        activate: Callable[[Tensor], Tensor],
         down: Tensor,
         down_bias: Tensor | None,
     ):
-        self.up, self.up_bias, self.hidden, self.down, self.down_bias = up, up_bias, hidden, down, down_bias
+        self.up, self.up_bias, self.activate, self.down, self.down_bias = up, up_bias, activate, down, down_bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        return fast_linear.linear(self.hidden(fast_linear.linear(x, self.up, self.up_bias)), self.down, self.down_bias)
+        hidden = self.activate(fast_linear.linear(x, self.up, self.up_bias))
+        return fast_linear.linear(hidden, self.down, self.down_bias)
 
 
 class PlainFeedForward(nn.Module):
@@ -53,7 +55,9 @@ class PlainFeedForward(nn.Module):
     def forward(self, x: States, places: Places) -> States:
         return self.down(self.dropout(self.activation(self.up(x))))
 
-    def fused(self) -> FusedFeedForward:
+    def fused(self) -> FusedFeedForward | None:
+        if not are_linear(self.up, self.down):
+            return None
         return FusedFeedForward(self.up.weight, self.up.bias, self.activation, self.down.weight, self.down.bias)
 
 
@@ -73,7 +77,9 @@ class GatedFeedForward(nn.Module):
     def forward(self, x: States, places: Places) -> States:
         return self.down(self.dropout(self.activation(self.gate(x)) * self.up(x)))
 
-    def fused(self) -> FusedFeedForward:
+    def fused(self) -> FusedFeedForward | None:
+        if not are_linear(self.gate, self.up, self.down):
+            return None
         up = torch.cat([self.gate.weight, self.up.weight])
         return FusedFeedForward(up, None, Gate(self.activation), self.down.weight, None)
 

@@ -67,7 +67,6 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         trains_weight = needs_gradient and weight.requires_grad
         d_weight_t = hidden.new_zeros(weight.shape[::-1]) if trains_weight else None  # of weight.T
         d_bias = torch.zeros_like(bias) if needs_gradient and bias is not None else None
-        mean_weight, mean_bias = weight.mean(0), 0.0 if bias is None else bias.mean()
         product_weight = weight.to(torch.get_autocast_dtype(weight.device.type)) if is_mixed(weight) else weight
         rows = LOGIT_CHUNK_ROWS if hidden.is_cpu else GPU_LOGIT_CHUNK_ROWS
         chunks: list[_RowCosts] = []
@@ -85,17 +84,13 @@ class ChunkedCrossEntropy(torch.autograd.Function):
                 d_bias += d_logits[:n].sum(0)
         costs = _RowCosts(*map(torch.cat, zip(*chunks, strict=True))) if chunks else _RowCosts(*hidden.new_zeros(3, 0))
         d_weight = d_weight_t.t().contiguous() if d_weight_t is not None else None
-        if needs_gradient and smoothing:
-            per_token = smoothing / weight.shape[0]
-            d_hidden -= smoothing * mean_weight
-            d_weight = d_weight.sub_(per_token * hidden.sum(0)) if d_weight is not None else None
-            d_bias = d_bias.sub_(per_token * hidden.shape[0]) if d_bias is not None else None
+        total = (1 - smoothing) * costs.cross_entropy.sum()
+        if smoothing:
+            gradients = (d_hidden, d_weight, d_bias) if needs_gradient else (None, None, None)
+            total += smoothing * _uniform_cost(hidden, weight, bias, costs.log_partition, smoothing, gradients)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.mark_non_differentiable(costs.cross_entropy)
-        with full_precision(hidden):
-            uniform = (costs.log_partition - (hidden @ mean_weight + mean_bias)).sum()
-        total = (1 - smoothing) * costs.cross_entropy.sum() + smoothing * uniform + r_drop * costs.divergence.sum()
-        return total, costs.cross_entropy
+        return total + r_drop * costs.divergence.sum(), costs.cross_entropy
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -136,6 +131,28 @@ def _chunk_costs(
         return _RowCosts(cross_entropy, log_partition, cross_entropy.new_zeros(0)), p
     log_ratio -= (log_partition[::2] - log_partition[1::2])[:, None]
     return _RowCosts(cross_entropy, log_partition, _symmetric_kl(p[:n:2], p[1:n:2], log_ratio, r_drop)), p
+
+
+def _uniform_cost(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    log_partition: Tensor,
+    smoothing: float,
+    gradients: tuple[Tensor | None, Tensor | None, Tensor | None],
+) -> Tensor:
+    """The mean over the vocabulary of −log p, summed over the rows, as label smoothing needs it. Adds what the mean of
+    the logits contributes to the gradients of hidden, weight and bias in place; None is one that is not needed."""
+    d_hidden, d_weight, d_bias = gradients
+    mean_weight, per_token = weight.mean(0), smoothing / weight.shape[0]
+    if d_hidden is not None:
+        d_hidden.sub_(smoothing * mean_weight)
+    if d_weight is not None:
+        d_weight.sub_(per_token * hidden.sum(0))
+    if d_bias is not None:
+        d_bias.sub_(per_token * hidden.shape[0])
+    with full_precision(hidden):
+        return (log_partition - (hidden @ mean_weight + (0.0 if bias is None else bias.mean()))).sum()
 
 
 def _cross_entropy_of(

@@ -3,7 +3,7 @@ scores, weights and output in one call."""
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,7 @@ class Softmax(nn.Module):
     """weights = softmax(scores)."""
 
     is_softmax = True
+    fused_options: ClassVar[set[str]] = set()
 
     def forward(self, scores: Scores, keep: AttentionMask | None, queries: Places | None = None) -> Scores:
         return _zero_masked(_softmax(scores, keep), keep)

@@ -7,7 +7,8 @@ from torch import nn
 class RandomModule(nn.Module):
     """A module that draws random numbers in training. It passes `self.generator` to each function of torch that draws:
     None is torch's global generator; where replicas run in threads, each replica has a generator of its own, so that
-    the order in which the threads run does not matter."""
+    the order in which the threads run does not matter. Replicas run in threads only on the CPU; elsewhere the generator
+    is None, so `F.dropout`, which takes none, may be used there."""
 
     generator: torch.Generator | None = None
 

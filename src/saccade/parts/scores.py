@@ -8,7 +8,7 @@ from the attention.
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,7 @@ class Dot(nn.Module):
     does not have this problem."""
 
     is_dot_product = True
+    fused_options: ClassVar[set[str]] = set()
 
     def __init__(self, width: int = 0):
         super().__init__()
@@ -66,6 +67,7 @@ class ScaledDot(nn.Module):
     any width K."""
 
     is_dot_product = True
+    fused_options: ClassVar[set[str]] = set()
 
     def __init__(self, width: int = 0):
         super().__init__()

@@ -9,6 +9,7 @@ from saccade.config import Count, Natural, build
 from saccade.errors import BuildError
 from saccade.notes import RecordingModule
 from saccade.parts.dropout import Dropout
+from saccade.parts.fused_forms import are_linear, is_exactly
 from saccade.parts.inits import linear_layer
 from saccade.parts.mixers.attend import KeyValueCache, MemoryKeys, attend, check_cross_attention, cross_attend
 from saccade.parts.mixers.projections import AttentionProjections
@@ -89,8 +90,10 @@ class MultiHead(RecordingModule):
     def fused(self) -> AttentionProjections | None:
         """The weights for torch's kernel: of dot-product scores with softmax, heads as wide for values as for keys, and
         no position encoding that needs the weights."""
-        has_kernel = type(self.score) in (Dot, ScaledDot) and type(self.normalizer) is Softmax
-        if not has_kernel or self.key.out_features != self.value.out_features or self.position.overrides("gather"):
+        has_kernel = is_exactly(self.score, Dot, ScaledDot) and is_exactly(self.normalizer, Softmax)
+        if not has_kernel or not are_linear(self.query, self.key, self.value, self.out):
+            return None
+        if self.key.out_features != self.value.out_features or self.position.overrides("gather"):
             return None
         width, positioned = self.query.out_features // self.heads, self.position.is_for_attention
         scale = 1 / math.sqrt(width) if type(self.score) is ScaledDot and not positioned else 1.0
