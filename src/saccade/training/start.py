@@ -17,7 +17,7 @@ from saccade.data.codecs import AnyCodecs
 from saccade.data.sources import Row
 from saccade.errors import ConfigError, RunError, plural
 from saccade.inputs import Input
-from saccade.models.assemble import Model, assemble
+from saccade.models.assemble import Model, assemble, shares_embeddings
 from saccade.recipe import Recipe, placeholder_input
 from saccade.runs.checkpoints import WEIGHTS
 from saccade.runs.folder import RunFolder
@@ -155,7 +155,8 @@ def _check_vocabulary(recipe: Recipe, parent: Recipe, codecs: AnyCodecs) -> None
         raise ConfigError(f"data.train: does not hold the kind of data that {path} reads; set {learn_new}")
     old, new = plain(parent.data), plain(recipe.data)
     both_tokenizers = taken == "both" and not recipe.built_task.has_labels
-    if both_tokenizers and recipe.model.shared_embeddings and not (parent.model.shared_embeddings or recipe.data.joint):
+    has_two = not (shares_embeddings(parent.model) or recipe.data.joint)
+    if both_tokenizers and has_two and shares_embeddings(recipe.model):
         raise ConfigError(
             f"model.shared_embeddings: needs one vocabulary for both languages, but {path} has two; set it to false"
         )
@@ -173,7 +174,7 @@ def vocabulary_tensors(recipe: Recipe, codecs: AnyCodecs) -> tuple[set[str], set
     source, target = codecs.source.input, codecs.target.size
     larger_source, larger_target = type(source)(*(size + 1 for size in astuple(source))), target + 1
     base = _shapes(recipe, source, target)
-    if not recipe.built_task.has_labels and recipe.model.shared_embeddings:
+    if not recipe.built_task.has_labels and shares_embeddings(recipe.model):
         joint = _differing(base, _shapes(recipe, larger_source, larger_target))
         return joint, joint
     return (
@@ -184,7 +185,7 @@ def vocabulary_tensors(recipe: Recipe, codecs: AnyCodecs) -> tuple[set[str], set
 
 def _shapes(recipe: Recipe, source: Input, target: int) -> dict[str, Size]:
     with torch.device("meta"), torch.random.fork_rng():
-        model = assemble(recipe.model, source, target, recipe.built_task.reads)
+        model = assemble(recipe.model, source, target, recipe.built_task.reads, recipe.built_task.has_labels)
     return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 
