@@ -13,8 +13,6 @@ from saccade.config import (
     Count,
     Slot,
     build,
-    file_layers,
-    flag_layer,
     leaves,
     merge,
     plain,
@@ -24,6 +22,7 @@ from saccade.config import (
     to_toml,
     wiring,
 )
+from saccade.config_files import file_layers, flag_layer
 from saccade.errors import BuildError, ConfigError
 from saccade.models.blocks import DropoutRates
 from saccade.recipe import recipe_of
@@ -89,6 +88,22 @@ def test_another_kind_discards_the_options_of_the_previous_one() -> None:
     assert read('part="plain"', "part.size=7", 'part.kind="fancy"').part.options == {"rate": 0.5}
     assert read("part.size=7", 'part="fancy"').part.options == {"rate": 0.5}
     assert read('part={kind="plain", size=7}', 'part={kind="fancy", rate=0.1}').part.options == {"rate": 0.1}
+
+
+def test_another_kind_discards_the_options_of_a_default_kind_that_was_not_named() -> None:
+    assert read("part.size=7", 'part={kind="fancy"}').part.options == {"rate": 0.5}
+    assert read("part.size=7", 'part.kind="fancy"', "part.rate=0.25").part.options == {"rate": 0.25}
+    inner = read("outer.inner.size=7", 'outer.inner={kind="fancy", rate=0.1}').outer.options["inner"]
+    assert inner.options == {"rate": 0.1}
+    assert read("part.size=7", 'part.kind="plain"').part.options["size"] == 7
+
+
+def test_another_kind_of_encoder_discards_its_block() -> None:
+    base = {"data": {"tokenizer": "words"}, "model": {"encoder": {"block": {"norm": "rms"}}}}
+    assert recipe_of(base, {"model": {"encoder": {"kind": "recurrent"}}}).model.encoder.kind == "recurrent"
+    base = {"data": {"tokenizer": "words"}, "model": {"block": {"norm": {"eps": 1e-3}}}}
+    changed = recipe_of(base, {"model": {"encoder": {"block": {"norm": {"kind": "rms"}}}}})
+    assert plain(changed.model.encoder)["block"]["norm"] == {"kind": "rms", "eps": 1e-6}
 
 
 def test_arrays_replace_and_tables_merge() -> None:

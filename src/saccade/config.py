@@ -9,14 +9,11 @@ as a name.
 import difflib
 import functools
 import inspect
-import tomllib
 import typing
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib import resources
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import tomli_w
@@ -60,16 +57,19 @@ class Config(BaseModel):
             return data
         unknown = [key for key in data if key not in cls.model_fields]
         if unknown:
-            raise _errors({(k,): f"unknown key{cls.owner}" + suggestion(k, cls.model_fields) for k in unknown})
+            known = cls.model_fields
+            ends = {key: suggestion(key, known) if known else ", which has no options" for key in unknown}
+            raise invalid({(key,): f"unknown key{cls.owner}{end}" for key, end in ends.items()})
         return {key: _with_kind(value, cls.model_fields[key]) for key, value in data.items()}
 
 
-def _errors(reasons: Mapping[tuple[str | int, ...], str]) -> ValidationError:
-    details = [InitErrorDetails(type=_custom_error(text), loc=key, input=None) for key, text in reasons.items()]
+def invalid(reasons: Mapping[tuple[str | int, ...], str]) -> ValidationError:
+    """The error of a validator that refuses several keys, each for a reason."""
+    details = [InitErrorDetails(type=custom_error(text), loc=key, input=None) for key, text in reasons.items()]
     return ValidationError.from_exception_data("config", details)
 
 
-def _custom_error(text: str) -> PydanticCustomError:
+def custom_error(text: str) -> PydanticCustomError:
     return PydanticCustomError("saccade", "{text}", {"text": text})
 
 
@@ -116,10 +116,15 @@ def used_choices() -> Iterator[set[int]]:
         _USED.reset(token)
 
 
-def mark_used(choice: Any) -> None:
-    """Count a choice, and those inside it, as used although it is not called: others were derived from it."""
-    if (used := _USED.get()) is not None:
-        used.update(id(inner) for _, inner in choices_of(choice, ""))
+def mark_base_used(base: Any, derived: Any) -> None:
+    """Count a choice as used if one that was derived from it, and so has the same kind, was used; also inside both."""
+    used = _USED.get()
+    if used is None or id(derived) not in used or base.kind != derived.kind:
+        return
+    used.add(id(base))
+    for name, option in base.options.items():
+        if isinstance(option, Choice):
+            mark_base_used(option, derived.options[name])
 
 
 def unused_choices(config: Any, used: Container[int], key: str = "") -> Iterator[str]:
@@ -182,10 +187,10 @@ class Slot:
         if isinstance(value, str):
             value = {"kind": value}
         if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-            raise _custom_error(f"expected one of {', '.join(self.table)}, or a table with 'kind'; got {value!r}")
+            raise custom_error(f"expected one of {', '.join(self.table)}, or a table with 'kind'; got {value!r}")
         kind, options = value["kind"], {k: v for k, v in value.items() if k != "kind"}
         if kind not in self.table:
-            raise _custom_error(f"unknown kind '{kind}'" + suggestion(kind, self.table))
+            raise custom_error(f"unknown kind '{kind}'" + suggestion(kind, self.table))
         checked = schema(kind, self.table[kind]).model_validate(options)
         return Choice(kind, self.table[kind], {name: getattr(checked, name) for name in type(checked).model_fields})
 
@@ -217,9 +222,14 @@ def option_keys(factory: Callable[..., Any]) -> set[str]:
     return {*_options(factory).values()}
 
 
-@functools.cache
 def wiring(factory: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the values that a class or function needs from the code that calls it."""
+    """The names of the values that a class, function or Choice needs from the code that calls it."""
+    inner = factory.factory if isinstance(factory, Choice) else factory
+    return _wiring(inner.func if isinstance(inner, functools.partial) else inner)
+
+
+@functools.cache
+def _wiring(factory: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(p.name for p in _parameters(factory).values() if p.kind is p.POSITIONAL_OR_KEYWORD)
 
 
@@ -241,10 +251,8 @@ def schema(kind: str, factory: Callable[..., Any]) -> type[Config]:
 def build(factory: Callable[..., _T], key: str, /, **available: Any) -> _T:
     """Call a class, function or Choice with those of the available wiring values that it takes. `key` is its config
     key, which is prepended to the key of a BuildError."""
-    inner = factory.factory if isinstance(factory, Choice) else factory
-    needed = wiring(inner.func if isinstance(inner, functools.partial) else inner)
     try:
-        return factory(**{name: available[name] for name in needed if name in available})
+        return factory(**{name: available[name] for name in wiring(factory) if name in available})
     except BuildError as error:
         raise BuildError(error.reason, (key, *error.key)) from None
 
@@ -309,6 +317,30 @@ def merge(base: Any, over: Any) -> Any:
     return base | {key: merge(base[key], value) if key in base else value for key, value in over.items()}
 
 
+def with_default_kinds(tree: Any, table: type[Config]) -> Any:
+    """The tree of a config table in which each slot names its kind, so that a layer with another kind, merged over it,
+    discards the options of the default kind, too."""
+    if not isinstance(tree, dict):
+        return tree
+    fields = table.model_fields
+    return {key: _with_default_kind(value, fields[key]) if key in fields else value for key, value in tree.items()}
+
+
+def _with_default_kind(tree: Any, field: FieldInfo) -> Any:
+    if not isinstance(tree, dict):
+        return tree
+    slot = _slot(field)
+    if slot is None:
+        table: Any = field.annotation
+        return with_default_kinds(tree, table) if inspect.isclass(table) and issubclass(table, Config) else tree
+    if "kind" not in tree and not field.is_required():
+        tree = {"kind": Given(slot.kind_of(field.default), "default")} | tree
+    kind = tree["kind"].value if isinstance(tree.get("kind"), Given) else None
+    if not isinstance(kind, str) or kind not in slot.table:
+        return tree
+    return with_default_kinds(tree, schema(kind, slot.table[kind]))
+
+
 def merged_tables(base: Mapping[str, Any], over: Mapping[str, Any]) -> Any:
     """`merge` for tables of plain values."""
     return _values(merge(_given(dict(base), ""), _given(dict(over), "")))
@@ -324,7 +356,9 @@ class Resolved:
 
 def resolve(root: type[Config], layers: Sequence[Any]) -> Resolved:
     """Merge the layers (the last one wins) and validate the result."""
-    tree = functools.reduce(merge, layers, {})
+    tree: Any = {}
+    for layer in layers:
+        tree = merge(with_default_kinds(tree, root), layer)
     try:
         config = root.model_validate(_values(tree))
     except ValidationError as error:
@@ -357,76 +391,9 @@ def _message(error: Any) -> str:
     if error["type"] == "missing":
         return f"{key}: {EXPECTED['missing']}"
     text = EXPECTED.get(error["type"]) or error["msg"].replace("Input should be", "must be")
+    if error["type"] == "literal_error":
+        text = text.replace("True", "true").replace("False", "false")  # as in TOML
     return f"{key}: {text}, got {error['input']!r}"
-
-
-# ── reading files and flags ───────────────────────────────────────────────────────────────────────
-
-
-def preset_names() -> list[str]:
-    return sorted(f.name[:-5] for f in resources.files("saccade.presets").iterdir() if f.name.endswith(".toml"))
-
-
-def _parse(text: str, name: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: is not valid TOML: {error}") from None
-
-
-def _read_file(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        neighbors = {p.name for p in path.parent.glob("*.toml")} - {"pyproject.toml"}
-        hint = suggestion(path.name, [*neighbors, *preset_names()])
-        raise ConfigError(f"{path}: no such recipe or preset{hint}") from None
-    except IsADirectoryError:
-        config = path / "config.toml"
-        resume = f"; to resume this run: `saccade train {config} --run {path}`" if config.is_file() else ""
-        raise ConfigError(f"{path}: is a folder; give a recipe file{resume}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as a recipe: {getattr(error, 'strerror', error)}") from None
-
-
-def file_layers(name: str, folder: Path = Path(), seen: tuple[str, ...] = ()) -> list[Any]:
-    """The layers of a recipe (a path) or preset (a name): first those that it extends, then its own."""
-    path = folder / name
-    if name in preset_names():
-        origin, text = f"preset {name}", (resources.files("saccade.presets") / f"{name}.toml").read_text("utf-8")
-    else:
-        origin, text = str(path), _read_file(path)
-    identity = origin if name in preset_names() else str(path.resolve())
-    if identity in seen:
-        raise ConfigError(f"{origin}: extends itself, through {' → '.join(seen)}; remove one of these `extends`")
-    tree = _parse(text, origin)
-    bases = extended_names(tree.pop("extends", []), f"{origin}: extends")
-    layers = [layer for base in bases for layer in file_layers(base, path.parent, (*seen, identity))]
-    return [*layers, _given(tree, origin)]
-
-
-def extended_names(value: Any, key: str = "extends") -> list[str]:
-    """The recipes and presets that the value of `extends` names. `key` begins the text of an error."""
-    names = [value] if isinstance(value, str) else value
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{key}: expected a name or an array of names, got {value!r}")
-    return [*names]
-
-
-def flag_layer(text: str) -> Any:
-    """The layer of a flag such as `model.encoder.depth=6`. A value that is not valid TOML is taken as a string."""
-    key, equals, value = text.partition("=")
-    names = key.strip().split(".")
-    if not equals or not all(names):
-        raise ConfigError(f"--set {text}: expected KEY=VALUE, such as --set model.encoder.depth=6")
-    try:
-        parsed = tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    tree: Any = parsed
-    for name in reversed(names):
-        tree = {name: tree}
-    return _given(tree, f"--set {key.strip()}")
 
 
 def python_layer(tree: Mapping[str, Any], origin: str = "Python") -> Any:

@@ -20,10 +20,7 @@ from saccade.config import (
     Resolved,
     Slot,
     build,
-    extended_names,
     factory_of,
-    file_layers,
-    flag_layer,
     kind_of,
     merge,
     python_layer,
@@ -31,6 +28,7 @@ from saccade.config import (
     unused_choices,
     used_choices,
 )
+from saccade.config_files import extended_names, file_layers, flag_layer
 from saccade.data.source_codecs import SOURCE_CODECS, TextCodec
 from saccade.data.sources import SOURCES, NoSource, rows
 from saccade.data.sources.generated import SPLITS
@@ -139,7 +137,11 @@ def expand_shorthands(layers: Sequence[Any]) -> list[Any]:
         no_decoder = python_layer({"model": {"decoder": "none"}}, "the task, which predicts labels")
         layers, merged = [no_decoder, *layers], merge(no_decoder, merged)
     sides = sides_with_blocks(merged.get("model"))
-    return [layer | {"model": expand_block(layer["model"], sides)} if "model" in layer else layer for layer in layers]
+    expanded: list[Any] = []
+    for layer in layers:
+        models = expand_block(layer["model"], sides) if "model" in layer else []
+        expanded += [*({"model": model} for model in models), {key: layer[key] for key in layer if key != "model"}]
+    return expanded
 
 
 def _lacks_decoder(tree: Any) -> bool:
@@ -194,7 +196,7 @@ def check_buildable(recipe: Recipe) -> None:
         )
     with torch.device("meta"), used_choices() as used:
         # The sizes of the vocabularies are known only after the tokenizers are learned, and do not matter here.
-        model = assemble(recipe.model, placeholder_input(recipe), 8, task.reads)
+        model = assemble(recipe.model, placeholder_input(recipe), 8, task.reads, task.has_labels)
     for key in unused_choices(recipe.model, used, "model"):
         raise ConfigError(f"{key}: has no effect, because nothing in this model uses it; leave it out")
     freeze(model, recipe.train.freeze)  # refuses patterns that match nothing or all weights

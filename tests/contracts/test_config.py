@@ -57,7 +57,7 @@ STACKED = {"dim": WIDTH, "causal": True, "cross_attention": True, "dropouts": NO
 # two tables occurs twice, the second time with a remark in parentheses.
 SLOTS: dict[str, tuple[Mapping[str, Callable[..., Any]], dict[str, Any]]] = {
     "encoder": (ENCODERS, {"input": Tokens(13), "summary": True, "dim": WIDTH, "dropouts": NO_DROPOUT}),
-    "decoder": (DECODERS, STACKED | {"input": Tokens(13)}),
+    "decoder": (DECODERS, STACKED | {"input": Tokens(13), "reads_summary": True}),
     "embedding": (EMBEDDINGS, {"input": Tokens(13), "dim": WIDTH}),
     "position": (POSITIONS, {"dim": WIDTH, "causal": True}),
     "init": (INITIALIZATIONS, {}),
@@ -181,15 +181,23 @@ INVALID_MODELS: dict[str, tuple[dict[str, Any], str]] = {
         "model.decoder.cross",
     ),
     "a series embedding in the decoder": (
-        {"shared_embeddings": False, "decoder": {"embedding": "series"}},
+        {"decoder": {"embedding": "series"}},
         "model.decoder.embedding",
     ),
     "a series embedding in a recurrent decoder": (
-        {"shared_embeddings": False, "decoder": RECURRENT | {"embedding": "series"}},
+        {"decoder": RECURRENT | {"embedding": "series"}},
         "model.decoder.embedding",
     ),
     "shared embeddings with different options": (
-        {"encoder": RECURRENT | {"embedding": {"scaled": False}}, "decoder": RECURRENT},
+        {"shared_embeddings": True, "encoder": RECURRENT | {"embedding": {"scaled": False}}, "decoder": RECURRENT},
+        "model.shared_embeddings",
+    ),
+    "shared embeddings without an encoder": (
+        {"shared_embeddings": True, "encoder": "none", "decoder": {"kind": "stacked"}},
+        "model.shared_embeddings",
+    ),
+    "separate embeddings without an encoder": (
+        {"shared_embeddings": False, "encoder": "none", "decoder": {"kind": "stacked"}},
         "model.shared_embeddings",
     ),
 }

@@ -11,7 +11,13 @@ from contracts.checks.running import small_corpus
 from contracts.variants import DEFAULT, VARIANTS, Variant
 from saccade.inputs import Tokens
 from saccade.models.assemble import Model, assemble
-from saccade.models.initializations import INITIALIZATIONS, GPT2Initialization, NamedWeight, named_weights
+from saccade.models.initializations import (
+    INITIALIZATIONS,
+    DefaultInitialization,
+    GPT2Initialization,
+    NamedWeight,
+    named_weights,
+)
 from saccade.recipe import recipe_of
 from saccade.tasks.translation import Translation
 
@@ -87,12 +93,37 @@ def test_weights_know_their_layer_depth_and_residual_branches() -> None:
     assert place["encoder.embedding.table.weight"] == place["decoder.final_norm.weight"] == (None, 0, 0)
 
 
-def test_default_initialization_draws_nothing() -> None:
+def check_draws_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The initialization leaves all weights and the random generator as the parts left them."""
+    model = DEFAULT.changed(init=kind).fresh(3).state_dict()
+    state = torch.get_rng_state()
+    with monkeypatch.context() as patch:
+        patch.setattr("saccade.models.assemble.initialize", lambda *_: None)
+        uninitialized = DEFAULT.changed(init=kind).fresh(3).state_dict()
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(value, uninitialized[name]) for name, value in model.items())
+
+
+def test_default_initialization_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """So models of earlier versions have the same initial weights and the same random numbers afterwards."""
-    states = []
-    for kind in ("default", "gpt2"):
-        DEFAULT.changed(init=kind).fresh(3)
-        states.append(torch.get_rng_state())
-    assert not torch.equal(*states)
+    check_draws_nothing("default", monkeypatch)
+
+
+def drawing(self: DefaultInitialization, weight: NamedWeight) -> None:
+    torch.rand(1)
+
+
+def changing(self: DefaultInitialization, weight: NamedWeight) -> None:
+    weight.weight.data *= 1.001
+
+
+@pytest.mark.parametrize("defect", [drawing, changing])
+def test_check_of_default_initialization_fails_on_planted_defect(defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DefaultInitialization, "__call__", defect)
+    with pytest.raises(AssertionError):
+        check_draws_nothing("default", monkeypatch)
+
+
+def test_initialization_depends_on_the_seed_only() -> None:
     first, again = (DEFAULT.changed(init="gpt2").fresh(3).state_dict() for _ in range(2))
     assert all(torch.equal(value, again[name]) for name, value in first.items())

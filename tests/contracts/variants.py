@@ -200,9 +200,7 @@ def _variants() -> Iterator[Variant]:
         sides = {"encoder": base["encoder"] | {"exceptions": of_encoder}}
         yield _variant(label, base | sides | {"decoder": base["decoder"] | {"exceptions": of_decoder}})
     for label, decoder in DECODER_ONLY:
-        yield _variant(
-            label, base | {"encoder": "none", "shared_embeddings": False, "decoder": decoder(base, recurrent)}
-        )
+        yield _variant(label, base | {"encoder": "none", "decoder": decoder(base, recurrent)})
     mixtures = (_variant(f"mixture-{n}", mixture(fields, random.Random(n))) for n in itertools.count())
     yield from itertools.islice(filter(_can_be_built, mixtures), MIXTURES)  # most mixtures are invalid
 

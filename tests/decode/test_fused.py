@@ -56,7 +56,7 @@ def model_of(changes: dict[str, Any]) -> Model:
     block = {"self": {"heads": 2}, "cross": {"heads": 3}, "feed_forward": {"inner": 17}} | changes.pop("block", {})
     tree = {"dim": D, "block": block, "encoder": {"depth": 1}, "decoder": {"depth": 3}} | changes
     layer = python_layer(tree)
-    config = resolve(ModelConfig, [expand_block(layer, sides_with_blocks(layer))]).config
+    config = resolve(ModelConfig, expand_block(layer, sides_with_blocks(layer))).config
     torch.manual_seed(0)
     return perturbed(assemble(config, Tokens(V), V), by=0.2).eval()
 

@@ -148,7 +148,7 @@ def label_recipe(task: str, folder: Path) -> dict[str, Any]:
         "data": {"folder": str(folder), "tokenizer": "words", "longest": 4}
         | dict.fromkeys(("train", "dev", "test"), source),
         "task": task,
-        "model": {"dim": 16, "head": "linear", "shared_embeddings": False}
+        "model": {"dim": 16, "head": "linear"}
         | {"encoder": {"depth": 1, "block": {"self": {"heads": 2}, "feed_forward": {"inner": 16}}}},
         "train": {"updates": 2, "batch_tokens": 16, "validate_every": 2, "log_every": 2},
     }

@@ -57,7 +57,7 @@ def test_guided_head_on_device() -> None:
 
 def label_model(task: type[Labeling], **changes: Any) -> Model:
     torch.manual_seed(0)
-    config = DEFAULT.changed(decoder="none", head="linear", shared_embeddings=False, **changes).config
+    config = DEFAULT.changed(decoder="none", head="linear", **changes).config
     return perturbed(assemble(config, Frames(3), 5, task.reads))
 
 

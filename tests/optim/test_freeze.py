@@ -7,7 +7,8 @@ from contracts.checks.common import perturbed
 from contracts.checks.running import small_corpus
 from contracts.variants import DEFAULT, named
 from saccade.errors import ConfigError
-from saccade.models.assemble import Model
+from saccade.inputs import Tokens
+from saccade.models.assemble import Model, assemble
 from saccade.optim.freeze import freeze
 from saccade.optim.optimizers import OPTIMIZERS
 from saccade.parts import fast_linear
@@ -53,6 +54,28 @@ def test_pattern_that_matches_nothing_is_refused_with_the_nearest_name(pattern: 
     with pytest.raises(ConfigError) as error:
         freeze(DEFAULT.fresh(), [pattern])
     assert str(error.value) == (f"train.freeze: '{pattern}' matches the name of no weight; did you mean '{nearest}'?")
+
+
+@pytest.mark.parametrize(("side", "changes"), [("decoder", {}), ("encoder", {"decoder": "none"})])
+@pytest.mark.parametrize("pattern", ["head.*", "head", "head.out.weight"])
+def test_tied_head_has_no_weights_to_freeze(side: str, changes: dict[str, str], pattern: str) -> None:
+    model = assemble(DEFAULT.changed(**changes).config, Tokens(7), 7, "encoder" if changes else "decoder")
+    with pytest.raises(ConfigError) as error:
+        freeze(model, [pattern])
+    assert str(error.value) == (
+        f"train.freeze: '{pattern}' matches no weight: a tied head has no matrix of its own; freeze its table with "
+        f"'{side}.embedding.*'"
+    )
+    freeze(model, [f"{side}.embedding.*"])
+
+
+@pytest.mark.parametrize("pattern", ["x.*", "xyz", "?x"])
+def test_pattern_that_begins_like_no_name_is_refused_without_a_guess(pattern: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        freeze(named("head=linear").fresh(), [pattern])
+    assert str(error.value) == (
+        f"train.freeze: '{pattern}' matches the name of no weight; the names begin with decoder, encoder, head"
+    )
 
 
 def test_freezing_all_weights_is_refused_before_any_work() -> None:

@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "saccade"
 LAYERS = [
     ["distribution", "errors", "inputs", "shapes"],
     ["config", "console", "devices"],
+    ["config_files"],
     ["places"],
     ["notes"],
     ["data"],

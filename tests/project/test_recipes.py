@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from saccade.config import plain, preset_names
+from saccade.config import plain
+from saccade.config_files import preset_names
 from saccade.inputs import Tokens
 from saccade.models.assemble import assemble
 from saccade.recipe import read_recipe, recipe_of

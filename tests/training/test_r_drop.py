@@ -25,7 +25,7 @@ def model_of(rate: float) -> Model:
     tree: dict[str, Any] = {"dim": 16, "block": BLOCK, "encoder": {"depth": 1}, "decoder": {"depth": 1}}
     tree["dropout"] = {"residual": rate, "embedding": rate}
     layer = python_layer(tree)
-    config = resolve(ModelConfig, [expand_block(layer, sides_with_blocks(layer))]).config
+    config = resolve(ModelConfig, expand_block(layer, sides_with_blocks(layer))).config
     torch.manual_seed(0)
     return perturbed(assemble(config, Tokens(V), V), by=0.1).train()
 

@@ -59,7 +59,7 @@ def accumulation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 def model_of(tree: dict[str, Any], reads: Reads = "decoder") -> Model:
     layer = python_layer(tree)
-    config = resolve(ModelConfig, [expand_block(layer, sides_with_blocks(layer))]).config
+    config = resolve(ModelConfig, expand_block(layer, sides_with_blocks(layer))).config
     torch.manual_seed(0)
     return perturbed(assemble(config, Tokens(V), V, reads), by=0.1).train()
 

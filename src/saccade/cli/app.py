@@ -108,7 +108,7 @@ def must_be_run(name: str) -> None:
 def recipe_layers(name: str, overrides: Sequence[str]) -> list[Any]:
     """The config layers of a recipe file or preset and of the `--set` options. A recipe that is missing or is not valid
     TOML is a UsageError."""
-    from saccade.config import file_layers, flag_layer
+    from saccade.config_files import file_layers, flag_layer
 
     try:
         return [*file_layers(name), *map(flag_layer, overrides)]

@@ -35,14 +35,5 @@ def show(recipe: str, /, *, overrides: ConfigOverrides = (), json_: Json = False
 
 
 def _origin(origins: dict[str, str], key: str) -> str:
-    """Where a value comes from. `norm = "rms"` is also the origin of `norm.kind`. What an exception of a stack does not
-    set comes from its block, except for the options of a kind that it sets."""
-    found = origins.get(key) or origins.get(key.removesuffix(".kind"))
-    stack, _, rest = key.partition(".exceptions.")
-    if found or not rest:
-        return found or "default"
-    number, *names = rest.split(".")
-    parts = [".".join((f"{stack}.exceptions.{number}", *names[:i])) for i in range(1, len(names))]
-    if any(part in origins or f"{part}.kind" in origins for part in parts):
-        return "default"
-    return _origin(origins, ".".join((stack, "block", *names)))
+    """Where a value comes from. `norm = "rms"` is also the origin of `norm.kind`."""
+    return origins.get(key) or origins.get(key.removesuffix(".kind")) or "default"

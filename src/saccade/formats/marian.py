@@ -26,6 +26,7 @@ from saccade.formats.transformer_spec import (
     stacked_sides,
     why_not_transformer,
 )
+from saccade.models.assemble import shares_embeddings
 from saccade.parts.positions import sinusoid
 from saccade.recipe import Recipe
 from saccade.runs.files import to_json, write_folder
@@ -145,7 +146,7 @@ def _tensors(run: ExportableRun) -> dict[str, Tensor]:
 
 def _has_one_table(recipe: Recipe) -> bool:
     """Whether both embeddings and the head share one table; transformers ties either all of them or none."""
-    return recipe.model.shared_embeddings and kind_of(recipe.model.head) == "tied"
+    return shares_embeddings(recipe.model) and kind_of(recipe.model.head) == "tied"
 
 
 def _config(run: ExportableRun) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """Build a model from its config."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from torch import Tensor, nn
 
-from saccade.config import Config, Count, Given, Slot, build, factory_of, merge, plain, schema
+from saccade.config import Config, Count, Given, Slot, build, plain, schema, wiring
 from saccade.errors import BuildError, ConfigError
 from saccade.inputs import Input, Tokens
 from saccade.models.blocks import DropoutRates
@@ -13,7 +13,6 @@ from saccade.models.contracts import Decoder, Encoder
 from saccade.models.initializations import DefaultInitialization, InitializationSlot, initialize
 from saccade.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from saccade.models.stacked import Stacked
-from saccade.parts.embeddings import Embedding
 from saccade.parts.heads import Head, HeadSlot, TiedHead
 from saccade.places import Memory
 from saccade.shapes import Keep
@@ -47,40 +46,41 @@ class ModelConfig(Config):
     encoder: Annotated[Callable[..., Encoder | None], Slot(ENCODERS)] = Stacked
     decoder: Annotated[Callable[..., Decoder | None], Slot(DECODERS)] = Stacked
     head: HeadSlot = TiedHead
-    shared_embeddings: bool = True
+    # One embedding table for encoder and decoder; auto: if both have an embedding, with equal options.
+    shared_embeddings: Literal["auto", True, False] = "auto"
     dropout: DropoutRates = DropoutRates()
     init: InitializationSlot = DefaultInitialization
 
 
-def sides_with_blocks(model: Any) -> list[str]:
-    """Those of "encoder" and "decoder" whose kind in a config tree has blocks; a recurrent one, for example, has
-    none."""
+def sides_with_blocks(model: Any) -> dict[str, bool]:
+    """Those of "encoder" and "decoder" whose kind in a config tree has blocks (a recurrent one, for example, has none),
+    and whether these have cross-attention."""
     tree = model if isinstance(model, dict) else {}
-    return [
-        side
-        for side, kinds in (("encoder", ENCODERS), ("decoder", DECODERS))
-        if "block" in _option_names(kinds, tree.get(side))
-    ]
+    encoder, decoder = _kind_in(tree.get("encoder"), ENCODERS), _kind_in(tree.get("decoder"), DECODERS)
+    sides = {
+        "encoder": (schema(encoder, ENCODERS[encoder]), False),
+        "decoder": (schema(decoder, DECODERS[decoder]), encoder != "none"),
+    }
+    return {side: has_cross for side, (options, has_cross) in sides.items() if "block" in options.model_fields}
 
 
-def expand_block(model: Any, sides: Collection[str]) -> Any:
-    """Move `model.block` of a config tree to `model.encoder.block` and `model.decoder.block`, which override it.
-    `sides` are those that have blocks. An encoder has no cross-attention, so `cross` is not copied to it."""
+def _kind_in(tree: Any, kinds: Mapping[str, Callable[..., object]]) -> str:
+    """The kind of encoder or decoder that a config tree names; the default is the first of `kinds`."""
+    kind = tree.get("kind") if isinstance(tree, dict) else tree
+    name = kind.value if isinstance(kind, Given) else None
+    return name if isinstance(name, str) and name in kinds else next(iter(kinds))
+
+
+def expand_block(model: Any, sides: Mapping[str, bool]) -> list[Any]:
+    """Two layers for the tree of a model in which `model.block` is set: one with `model.encoder.block` and
+    `model.decoder.block`, and one with all else, which overrides it. `sides` are those that have blocks; `cross` is
+    copied only to one with cross-attention."""
     if not isinstance(model, dict) or "block" not in model:
-        return model
+        return [model]
     block, rest = model["block"], {key: value for key, value in model.items() if key != "block"}
     is_table = isinstance(block, dict)
-    of_encoder = {key: value for key, value in block.items() if key != "cross"} if is_table else block
-    copies = {side: {"block": of_encoder if side == "encoder" else block} for side in sides}
-    return merge(copies, rest)
-
-
-def _option_names(kinds: Mapping[str, Callable[..., object]], tree: Any) -> Collection[str]:
-    """The names of the options of the encoder or decoder kind that a config tree names. Without a kind: those of the
-    default, the first of `kinds`."""
-    kind = tree.get("kind") if isinstance(tree, dict) else tree
-    name = kind.value if isinstance(kind, Given) and kind.value in kinds else next(iter(kinds))
-    return schema(name, kinds[name]).model_fields
+    without_cross = {key: value for key, value in block.items() if key != "cross"} if is_table else block
+    return [{side: {"block": block if has_cross else without_cross} for side, has_cross in sides.items()}, rest]
 
 
 class Model(nn.Module):
@@ -112,15 +112,29 @@ def cross_attentions(model: Model) -> dict[str, int]:
     }
 
 
-def assemble(config: ModelConfig, source: Input, target: int, reads: Reads = "decoder") -> Model:
+def shares_embeddings(config: ModelConfig) -> bool:
+    """Whether encoder and decoder have one embedding table."""
+    of_encoder, of_decoder = _embeddings(config)
+    return config.shared_embeddings is not False and of_encoder is not None and of_encoder == of_decoder
+
+
+def _embeddings(config: ModelConfig) -> Sequence[Any]:
+    """The embeddings of encoder and decoder as tables; None for a side that has none."""
+    return [plain(side).get("embedding") for side in (config.encoder, config.decoder)]
+
+
+def assemble(
+    config: ModelConfig, source: Input, target: int, reads: Reads = "decoder", has_labels: bool = False
+) -> Model:
     """Build the model. An option that cannot be built raises a ConfigError with its key.
 
-    The encoder reads `source`. `target` is the number of target tokens or labels. The head reads what `reads` names.
+    The encoder reads `source`. `target` is the number of target tokens or, with `has_labels`, of labels. The head reads
+    what `reads` names.
     """
     common = {"dim": config.dim, "dropouts": config.dropout}
     try:
         # an encoder makes a summary only where it is read, so that a pool without effect is noticed
-        summary = reads == "summary" or getattr(factory_of(config.decoder), "reads_summary", False)
+        summary = reads == "summary" or "reads_summary" in wiring(config.decoder)
         encoder = build(config.encoder, "encoder", input=source, summary=summary, **common)
         decoder = build(
             config.decoder,
@@ -128,12 +142,17 @@ def assemble(config: ModelConfig, source: Input, target: int, reads: Reads = "de
             input=Tokens(target),
             causal=True,
             cross_attention=encoder is not None,
+            reads_summary=encoder is not None,
             **common,
         )
         _check_sides(encoder, decoder, reads)
-        if encoder is not None and decoder is not None and config.shared_embeddings:
-            decoder.embedding = _shared_embedding(config, encoder, source, target)
-        tied = {} if decoder is None else {"tied_weight": decoder.embedding.tied_weight}
+        _check_shared_embeddings(config, source, target)
+        if encoder is not None and decoder is not None and shares_embeddings(config):
+            decoder.embedding = encoder.embedding
+        side, values = (decoder, Tokens(target)) if reads == "decoder" else (encoder, source)
+        tied = {}
+        if side is not None and values == Tokens(target) and not has_labels:  # it embeds what the head predicts
+            tied = {"tied_weight": side.embedding.tied_weight}
         head = build(config.head, "head", vocabulary=target, dim=config.dim, **tied)
         initialization = build(config.init, "init")
     except BuildError as error:
@@ -157,19 +176,21 @@ def _check_sides(encoder: Encoder | None, decoder: Decoder | None, reads: Reads)
         )
 
 
-def _shared_embedding(config: ModelConfig, encoder: Encoder, source: Input, target_vocabulary: int) -> Embedding:
-    """The encoder's embedding, after checking that the decoder can use it."""
-    if isinstance(source, Tokens) and source.vocabulary != target_vocabulary:
-        raise BuildError(
+def _check_shared_embeddings(config: ModelConfig, source: Input, target_vocabulary: int) -> None:
+    """Refuse embeddings that cannot be shared, and a setting without effect."""
+    of_encoder, of_decoder = _embeddings(config)
+    reason = None
+    if config.shared_embeddings != "auto" and (of_encoder is None or of_decoder is None):
+        reason = 'has no effect, because not both sides have an embedding; leave it out, or set it to "auto"'
+    elif config.shared_embeddings is True and of_encoder != of_decoder:
+        reason = (
+            f"the encoder's embedding is {of_encoder} and the decoder's {of_decoder}; make them equal, or leave "
+            "model.shared_embeddings out"
+        )
+    elif shares_embeddings(config) and isinstance(source, Tokens) and source.vocabulary != target_vocabulary:
+        reason = (
             f"needs one vocabulary for both languages, but the source has {source.vocabulary} tokens and the target "
-            f"{target_vocabulary}; set data.joint=true or model.shared_embeddings=false",
-            ("shared_embeddings",),
+            f"{target_vocabulary}; set data.joint=true or model.shared_embeddings=false"
         )
-    of_encoder, of_decoder = (plain(side)["embedding"] for side in (config.encoder, config.decoder))
-    if of_encoder != of_decoder:
-        raise BuildError(
-            f"the encoder's embedding is {of_encoder} and the decoder's {of_decoder}; make them equal, or set "
-            "model.shared_embeddings=false",
-            ("shared_embeddings",),
-        )
-    return encoder.embedding
+    if reason:
+        raise BuildError(reason, ("shared_embeddings",))

@@ -1,12 +1,13 @@
 """Blocks. A block is one layer of a stack, made of sublayers: (x, places, state) → (y, state), like a mixer."""
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
 
-from saccade.config import Config, Slot, build
+from saccade.config import Config, Slot, build, wiring
+from saccade.errors import BuildError
 from saccade.models.stacks import Layer
 from saccade.parts.connections import Connection, ConnectionSlot, PreNorm
 from saccade.parts.dropout import MAX_DROPOUT_RATE
@@ -32,6 +33,20 @@ class DropoutRates(Config):
 
 
 NO_DROPOUT = DropoutRates(residual=0.0, embedding=0.0)
+
+
+def check_hooks(part: Callable[..., Any], key: str, causal: bool, position: Position) -> None:
+    """Refuse a mixer or block that does not take a causal mask or a position encoding which it would have to apply:
+    without this it would be built and do without."""
+    taken = wiring(part)
+    if causal and "causal" not in taken:
+        raise BuildError("is not causal, so a decoder cannot generate with it; choose another kind", (key,))
+    if position.is_for_attention and "position" not in taken:
+        raise BuildError(
+            "does not apply the position encoding, which acts inside attention; choose another kind, or a position "
+            'encoding that is added to the embeddings, such as "sinusoidal"',
+            (key,),
+        )
 
 
 class Standard(nn.Module):
@@ -65,6 +80,7 @@ class Standard(nn.Module):
         for name, (mixer, is_causal) in mixers.items():
             arguments = {"dim": dim, "causal": is_causal, "cross": name == "cross", "dropout": dropouts.attention}
             arguments["position"] = position if name == "self" else NO_POSITION
+            check_hooks(mixer, name, is_causal, arguments["position"])
             setattr(self, name, build(mixer, name, **arguments))
         self.feed_forward: FeedForward = build(feed_forward, "feed_forward", dim=dim, dropout=dropouts.feed_forward)
         self.mixers = tuple(mixers)

@@ -24,6 +24,9 @@ class Encoder(Protocol):
 class Decoder(Protocol):
     """Decodes token by token.
 
+    It is built with `cross_attention` if there is an encoder. A decoder that also reads the encoder's summary takes the
+    wiring `reads_summary`; for other decoders the encoder makes none.
+
     `start` returns the state before the first token. `step` takes one token per row, a prefix or the whole target, and
     returns the hidden states and the next state; all rows advance by the same number of tokens. A whole target is one
     call of `step` with a fresh state, so training and search run the same code.

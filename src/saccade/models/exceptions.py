@@ -8,28 +8,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationInfo
-from pydantic_core import PydanticCustomError, core_schema
+from pydantic import ValidationInfo
+from pydantic_core import core_schema
 
-from saccade.config import Choice, Config, Natural, Slot, merged_tables, plain
+from saccade.config import Choice, Slot, custom_error, invalid, merged_tables, plain
 from saccade.errors import BuildError
 from saccade.models.blocks import BLOCKS
 
 
 @dataclass(frozen=True)
 class LayerChoice(Choice):
-    """The block of the layers `at`, which are numbered from 0."""
+    """The block of the layers `at`, which are numbered from 0. `changes` is what differs from the block of the other
+    layers: only this is stored, so that a later change of that block holds for these layers, too."""
 
     at: tuple[int, ...]
+    changes: Mapping[str, Any]
 
     def table(self) -> dict[str, Any]:
-        return {"at": [*self.at]} | super().table()
-
-
-class LayerNumbers(Config):
-    """The numbers of the layers of an exception."""
-
-    at: Annotated[tuple[Natural, ...], Field(min_length=1)]
+        return {"at": [*self.at], **self.changes}
 
 
 class ExceptionsOfBlock:
@@ -42,13 +38,33 @@ class ExceptionsOfBlock:
         if isinstance(value, LayerChoice):
             return value
         if not isinstance(value, dict):
-            raise PydanticCustomError("saccade", "{text}", {"text": f"expected a table with 'at'; got {value!r}"})
-        numbers = LayerNumbers.model_validate({key: value[key] for key in ("at",) if key in value})
+            raise custom_error(f"expected a table with 'at'; got {value!r}")
+        layers = _layer_numbers(value)
         changes = {key: option for key, option in value.items() if key != "at"}
+        if not changes:
+            raise custom_error("changes nothing; name what is different in these layers, or leave the exception out")
         block = info.data.get("block", {"kind": next(iter(BLOCKS))})  # missing if it is invalid, which is another error
         base = plain(block)
         choice = Slot(BLOCKS).fill(merged_tables(base, changes))
-        return LayerChoice(choice.kind, choice.factory, choice.options, numbers.at)
+        return LayerChoice(
+            choice.kind, choice.factory, choice.options, layers, _with_defaults(changes, base, plain(choice))
+        )
+
+
+def _layer_numbers(exception: Mapping[str, Any]) -> tuple[int, ...]:
+    at = exception.get("at")
+    if isinstance(at, tuple) and at and all(type(number) is int and number >= 0 for number in at):
+        return at
+    got = f"; got {[*at] if isinstance(at, tuple) else at!r}" if "at" in exception else ""
+    raise invalid({("at",): f"expected an array of layer numbers, counted from 0, such as [0, 2]{got}"})
+
+
+def _with_defaults(changes: Any, base: Any, merged: Any) -> Any:
+    """The changes that made `merged` of `base`, with all options of every new kind."""
+    tables = isinstance(changes, dict) and isinstance(base, dict) and isinstance(merged, dict)
+    if not tables or base.get("kind") != merged.get("kind"):
+        return merged
+    return {key: _with_defaults(change, base.get(key), merged[key]) for key, change in changes.items()}
 
 
 LayerExceptions = Annotated[tuple[LayerChoice, ...], ExceptionsOfBlock()]

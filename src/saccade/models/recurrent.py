@@ -71,7 +71,7 @@ class RecurrentState(TypedDict):
 
 class RecurrentDecoder(nn.Module):
     """A recurrent net that is initialized from the source's summary and receives a context at each step. Without an
-    encoder (`cross_attention` is false) its first state is zero, and only the context `at_start` is possible.
+    encoder (`reads_summary` is false) its first state is zero, and only the context `at_start` is possible.
 
     ```
     attend = "before"   context = cross(previous state) → state = cell([token; context; fed])   (Bahdanau et al. 2015)
@@ -79,20 +79,19 @@ class RecurrentDecoder(nn.Module):
     ```
     `token` is the embedding of the input token. The readout combines state, context and token into the hidden vector
     for the head. With `input_feeding`, `fed` is the previous readout (Luong et al. 2015, §3.3). A context that does not
-    depend on the query (`at_start`, `every_step`) is always an input of the cell, with both values of `attend`.
+    depend on the query (`at_start`, `every_step`) is always an input of the cell.
 
     A whole target is one call of torch's fused net, unless the cell's input depends on the previous step: with input
     feeding, and with attention before the cell.
     """
 
     longest = None
-    reads_summary = True
 
     def __init__(
         self,
         dim: int,
         input: Input,  # noqa: A002 - the name of the wiring
-        cross_attention: bool = True,
+        reads_summary: bool = True,
         dropouts: DropoutRates = NO_DROPOUT,
         *,
         cell: CellSlot = gru,
@@ -108,14 +107,15 @@ class RecurrentDecoder(nn.Module):
         self.embedding: Embedding = build(embedding, "embedding", input=input, dim=dim)
         arguments = {"dim": dim, "causal": False, "cross": True, "dropout": dropouts.attention, "position": NO_POSITION}
         self.cross: Context = build(cross, "cross", **arguments)
-        if not cross_attention and self.cross.width:
+        if not reads_summary and self.cross.width:
             raise BuildError('reads the encoder, but there is none; use "at_start"', ("cross",))
-        # with attention after the cell, the context depends on the cell's output
-        self.context_enters_cell = attend == "before" or not self.cross.attends
+        if attend == "after" and not self.cross.attends:
+            raise BuildError("has no effect, because the context is not attention; leave it out", ("attend",))
+        self.context_enters_cell = attend == "before"  # after the cell, the context depends on the cell's output
         inputs = dim + (self.cross.width if self.context_enters_cell else 0) + (dim if input_feeding else 0)
         self.cell: Cell = build(cell, "cell", inputs=inputs, dim=dim, depth=depth, dropout=dropouts.residual)
         self.state_width = depth * self.cell.state_vectors * dim
-        self.initial = linear_layer(dim, self.state_width) if cross_attention else None
+        self.initial = linear_layer(dim, self.state_width) if reads_summary else None
         self.readout: Readout = build(readout, "readout", dim=dim, context=self.cross.width)
         self.dropout, self.drop_readout = Dropout(dropouts.embedding), Dropout(dropouts.residual)
 

@@ -5,9 +5,9 @@ from typing import ClassVar, TypedDict, cast
 
 from torch import Tensor, nn
 
-from saccade.config import Count, build, mark_used
+from saccade.config import Count, build, mark_base_used
 from saccade.inputs import Input
-from saccade.models.blocks import NO_DROPOUT, BlockSlot, DropoutRates, Standard
+from saccade.models.blocks import NO_DROPOUT, BlockSlot, DropoutRates, Standard, check_hooks
 from saccade.models.exceptions import LayerExceptions, exceptions_by_layer
 from saccade.models.stacks import Layer, PlainStack, Stack, StackSlot
 from saccade.parts.dropout import Dropout
@@ -64,11 +64,13 @@ class Stacked(nn.Module):
         arguments = {"dim": dim, "causal": causal, "cross_attention": cross_attention, "dropouts": dropouts}
         arguments["position"] = self.position
         count = self.stack.layer_count(depth)
-        if exceptions:
-            mark_used(block)  # they are merged over it, also if no layer has the block itself
         others = exceptions_by_layer(exceptions, count)
         keyed = [others.get(layer, ("block", block)) for layer in range(count)]
+        for key, choice in keyed:
+            check_hooks(choice, key, causal, self.position)
         layers = [build(choice, key, **arguments) for key, choice in keyed]
+        for exception in exceptions:
+            mark_base_used(block, exception)  # it was merged over the block, which maybe no layer has itself
         self.layers = nn.ModuleList(cast(Iterable[nn.Module], layers))  # a Protocol cannot say that it is a module
         self.final_norm: Norm = layers[-1].final_norm()
         self.pool: Pool | None = build(pool, "pool") if summary else None

@@ -1,12 +1,13 @@
 """Freezing: weights that keep their values during a training."""
 
 import difflib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 
 from torch import nn
 
 from saccade.errors import ConfigError, plural
+from saccade.parts.heads import TiedHead
 
 MAX_SHOWN = 5  # names in a warning
 
@@ -18,7 +19,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> str:
     if not patterns:
         return ""
     named = dict(model.named_parameters(remove_duplicate=False))
-    matched = [name for pattern in patterns for name in _matching(pattern, named)]
+    matched = [name for pattern in patterns for name in _matching(pattern, named, model)]
     for name in matched:
         named[name].requires_grad_(False)
     trained = [p for p in model.parameters() if p.requires_grad]
@@ -44,18 +45,33 @@ def warn_of_untrained(model: nn.Module, parent_weights: Collection[str]) -> str:
     return f"warning: train.freeze keeps the initial values of {shown}; set train.start_from, or freeze less"
 
 
-def _matching(pattern: str, names: Iterable[str]) -> list[str]:
+def _matching(pattern: str, names: Collection[str], model: nn.Module) -> list[str]:
     """The names that a pattern matches; an error if there are none."""
     matching = [name for name in names if fnmatchcase(name, pattern)]
     if not matching:
-        prefixes = {
-            ".".join(parts[:end]) for name in names if (parts := name.split(".")) for end in range(1, len(parts))
-        }
-        candidates = [*(f"{prefix}.*" for prefix in prefixes), *names] if "*" in pattern else [*names, *prefixes]
-        nearest = difflib.get_close_matches(pattern, sorted(candidates), 1, cutoff=0)[0]
-        nearest = f"{nearest}.*" if nearest in prefixes else nearest
-        raise ConfigError(f"train.freeze: '{pattern}' matches the name of no weight; did you mean '{nearest}'?")
+        reason = _shared_table(pattern, model) or f"matches the name of no weight{_nearest(pattern, names)}"
+        raise ConfigError(f"train.freeze: '{pattern}' {reason}")
     return matching
+
+
+def _shared_table(pattern: str, model: nn.Module) -> str:
+    """What to freeze instead of a tied head; "" if the pattern is not for one."""
+    head = getattr(model, "head", None)
+    if not isinstance(head, TiedHead) or not pattern.startswith("head"):
+        return ""
+    side = "encoder" if getattr(model, "decoder", None) is None else "decoder"
+    return f"matches no weight: a tied head has no matrix of its own; freeze its table with '{side}.embedding.*'"
+
+
+def _nearest(pattern: str, names: Collection[str]) -> str:
+    """The end of an error message: the most similar pattern that begins like this one, or how the names begin."""
+    prefixes = {".".join(parts[:end]) for name in names if (parts := name.split(".")) for end in range(1, len(parts))}
+    candidates = [*(f"{prefix}.*" for prefix in prefixes), *names] if "*" in pattern else [*names, *prefixes]
+    similar = [name for name in sorted(candidates) if name.startswith(pattern[:1])]
+    if not similar:
+        return f"; the names begin with {', '.join(sorted({name.partition('.')[0] for name in names}))}"
+    nearest = difflib.get_close_matches(pattern, similar, 1, cutoff=0)[0]
+    return f"; did you mean '{nearest}.*'?" if nearest in prefixes else f"; did you mean '{nearest}'?"
 
 
 def _also_frozen(named: dict[str, nn.Parameter], matched: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
-"""Optimizers: model → torch optimizer of all its weights that are not frozen. Checkpoints hold the optimizer's state by
-parameter name."""
+"""Optimizers: model → torch optimizer of all its weights that are not frozen. The learning rate of a parameter group is
+that of the schedule times the group's `scale`, if it has one. Checkpoints hold the optimizer's state by parameter
+name."""
 
 from collections.abc import Callable
 from typing import Annotated

@@ -213,8 +213,8 @@ class LinearHead(nn.Module):
 
 
 class TiedHead(nn.Module):
-    """log p = log softmax(E h + b), where E is the decoder's embedding table (weight tying: Press & Wolf 2017). Its
-    only own weight is the vector b, and only with `bias = true`."""
+    """log p = log softmax(E h + b), where E is the embedding table of the side that the head reads (weight tying: Press
+    & Wolf 2017): in most models the decoder. Its only own weight is the vector b, and only with `bias = true`."""
 
     cost_terms = CHUNKED_TERMS
 
@@ -228,7 +228,8 @@ class TiedHead(nn.Module):
         super().__init__()
         if tied_weight is None:
             raise BuildError(
-                '"tied" shares the embedding table of the decoder, but this task has no decoder; use "linear"'
+                '"tied" needs an embedding of each token or label that it predicts, but the side of the model that it '
+                'reads has none; use "linear"'
             )
         self.tied_weight = tied_weight
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if bias else None

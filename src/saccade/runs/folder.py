@@ -113,7 +113,8 @@ class RunFolder:
         """The model with its initial weights, which depend only on the config (with its seed) and the codecs' sizes.
         Seeds torch's global random generator."""
         torch.manual_seed(config.seed)
-        return assemble(config.model, codecs.source.input, codecs.target.size, config.built_task.reads)
+        task = config.built_task
+        return assemble(config.model, codecs.source.input, codecs.target.size, task.reads, task.has_labels)
 
     # ── settings for word alignment by attention ──
 

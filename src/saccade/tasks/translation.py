@@ -23,7 +23,7 @@ from saccade.decode.engine import DecodeConfig, changed_decode_config, in_order
 from saccade.decode.torch_engine import torch_engine
 from saccade.errors import ConfigError, DataError, RunError
 from saccade.metrics.translation import TITLES, bleu, chrf, exact_match, score, score_lines
-from saccade.models.assemble import Model, ModelConfig, Reads
+from saccade.models.assemble import Model, ModelConfig, Reads, shares_embeddings
 from saccade.parts.token_costs import TokenCost
 from saccade.tasks.evaluation import (
     Evaluation,
@@ -111,7 +111,7 @@ class Translation(Task[Pair, Tokenizers]):
                 "data.joint: a model without an encoder reads both languages with one tokenizer, but data.joint is "
                 "false; set it to true"
             )
-        if config.shared_embeddings and not joint:
+        if shares_embeddings(config) and not joint:
             raise ConfigError(
                 "model.shared_embeddings: needs one vocabulary for both languages, but data.joint is false; set "
                 "data.joint=true or model.shared_embeddings=false"

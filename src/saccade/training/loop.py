@@ -112,7 +112,7 @@ def update(job: TrainingJob, state: TrainingState, batches: Sequence[Batch]) -> 
         skip(job, state, batches)
         return
     for group in job.optimizer.param_groups:
-        group["lr"] = job.schedule(state.step + 1)
+        group["lr"] = job.schedule(state.step + 1) * group.get("scale", 1)
     job.optimizer.step()
     state.consecutive_skips = 0
     state.add({**sums, "gradient_norm": norm, "updates": 1})

@@ -18,7 +18,7 @@ from saccade.data.sources import Row
 from saccade.devices import CPU, fork_random_states
 from saccade.errors import ConfigError, RunError, plural
 from saccade.inputs import Input
-from saccade.models.assemble import Model, assemble
+from saccade.models.assemble import Model, assemble, shares_embeddings
 from saccade.recipe import Recipe, placeholder_input
 from saccade.runs.checkpoints import WEIGHTS
 from saccade.runs.folder import RunFolder
@@ -170,7 +170,7 @@ def _check_vocabulary(recipe: Recipe, parent: Recipe, codecs: AnyCodecs) -> None
                 f"model.encoder: a model without an encoder reads both languages with one vocabulary, but {path} has "
                 "two; choose an encoder"
             )
-        if recipe.model.shared_embeddings:
+        if shares_embeddings(recipe.model):
             raise ConfigError(
                 f"model.shared_embeddings: needs one vocabulary for both languages, but {path} has two; set it to false"
             )
@@ -193,7 +193,7 @@ def vocabulary_tensors(recipe: Recipe, codecs: AnyCodecs) -> tuple[set[str], set
     source, target = codecs.source.input, codecs.target.size
     larger_source, larger_target = type(source)(*(size + 1 for size in astuple(source))), target + 1
     base = _shapes(recipe, source, target)
-    if not recipe.built_task.has_labels and recipe.model.shared_embeddings:
+    if not recipe.built_task.has_labels and shares_embeddings(recipe.model):
         joint = _differing(base, _shapes(recipe, larger_source, larger_target))
         return joint, joint
     return (
@@ -204,7 +204,7 @@ def vocabulary_tensors(recipe: Recipe, codecs: AnyCodecs) -> tuple[set[str], set
 
 def _shapes(recipe: Recipe, source: Input, target: int) -> dict[str, Size]:
     with torch.device("meta"), fork_random_states(CPU):
-        model = assemble(recipe.model, source, target, recipe.built_task.reads)
+        model = assemble(recipe.model, source, target, recipe.built_task.reads, recipe.built_task.has_labels)
     return {name: tensor.shape for name, tensor in model.state_dict().items()}
 
 

@@ -85,8 +85,9 @@ class TaskCase:
             "head": "linear",
             "dropout": NO_DROPOUT,
         }
-        tree |= {"decoder": {"kind": "recurrent"} if self.task.reads == "decoder" else "none"}
-        config: ModelConfig = resolve(ModelConfig, [python_layer(tree | {"shared_embeddings": False})]).config
+        has_decoder = self.task.reads == "decoder"
+        tree |= {"decoder": {"kind": "recurrent"}, "shared_embeddings": False} if has_decoder else {"decoder": "none"}
+        config: ModelConfig = resolve(ModelConfig, [python_layer(tree)]).config
         model = assemble(config, self.codecs.source.input, self.codecs.target.size, self.task.reads)
         self.task.check(model, config, True)
         return perturbed(model).eval()

@@ -82,7 +82,7 @@ MISFITS: dict[str, tuple[str, dict[str, Any], str]] = {
     "a tied head without a decoder": (
         "words",
         {"model": {"head": "tied"}},
-        'model.head: "tied" shares the embedding table of the decoder, but this task has no decoder',
+        'model.head: "tied" needs an embedding of each token or label that it predicts',
     ),
     "a decoder in a labeling task": (
         "words",
