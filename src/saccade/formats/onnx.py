@@ -22,7 +22,7 @@ from saccade.formats.known_options import why_unknown
 from saccade.formats.onnx_graphs import NEXT_STATE_PREFIX, REPLACED_KINDS, Unexportable, graphs
 from saccade.places import PerSentence
 from saccade.recipe import Recipe
-from saccade.runs.files import FileWriter, read_json
+from saccade.runs.files import MANIFEST, FileWriter, read_json
 from saccade.shapes import Float, Int
 from saccade.tasks import kinds_with
 
@@ -83,8 +83,8 @@ def open(folder: Path) -> SearchEngine:  # noqa: A001 - all formats have `open`
     with remedy(EXPORT_AGAIN):
         exported = read_exported(folder)
         for name in (ENCODER_GRAPH_FILE, STEP_GRAPH_FILE):
-            if name not in read_json(folder / "manifest.json")["files"]:
-                raise RunError(f"{folder / 'manifest.json'}: does not list {name}")
+            if name not in read_json(folder / MANIFEST)["files"]:
+                raise RunError(f"{folder / MANIFEST}: does not list {name}")
     return SearchEngine(OnnxModel(folder, exported.config).session, exported.source, exported.target)
 
 
