@@ -25,13 +25,17 @@ class RunError(SaccadeError):
     """A run folder cannot be used as requested."""
 
 
+class WriteError(RunError):
+    """A file or folder cannot be written."""
+
+
 @contextmanager
-def remedy(advice: str) -> Iterator[None]:
-    """Append what to do to the text of a RunError that is raised inside the `with` block: the code that finds a damaged
-    file does not know what the file is for."""
+def remedy(advice: str, problem: type[RunError] = RunError) -> Iterator[None]:
+    """Append what to do to the text of a RunError (or only of this kind of it) that is raised inside the `with` block:
+    the code that finds a damaged file does not know what the file is for."""
     try:
         yield
-    except RunError as error:
+    except problem as error:
         raise RunError(f"{error}; {advice}") from None
 
 

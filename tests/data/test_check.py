@@ -90,7 +90,11 @@ def test_rows_with_more_words_than_the_limit_are_reported(tmp_path: Path):
     assert report.splits["train"].too_long.first == ["train.tsv:21: the target has 7 words, more than data.longest = 6"]
 
 
-def test_unusual_length_ratios_are_reported_except_for_short_lines(tmp_path: Path):
+@pytest.mark.parametrize("pairs_compared", [3, 1 << 16])
+def test_unusual_length_ratios_are_reported_except_for_short_lines(
+    pairs_compared: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(check_module, "_PAIRS_COMPARED", pairs_compared)
     report = check_train(tmp_path, ("a" * 40, "b" * 10), ("a" * 10, "b" * 40), ("a" * 9, "b"), ("a" * 20, "b" * 10))
     odd = report.splits["train"].odd_ratio
     assert odd.count == 2

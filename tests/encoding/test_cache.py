@@ -1,12 +1,14 @@
 """An entry of the cache is complete and undamaged, or it is made again; processes share it."""
 
-import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 
 from saccade.encoding.cache import Cache, default_folder, usable_folder
 from saccade.errors import RunError
-from saccade.runs.files import locked
+from saccade.runs.files import locked, verify
 
 KEY = "k"
 
@@ -110,6 +112,39 @@ def test_killed_process_leaves_no_entry_and_its_leftovers_are_deleted(cache: Cac
         alive.kill()
 
 
+def test_leftovers_are_not_deleted_while_another_process_makes_the_entry(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache.folder / ".other.tmp").mkdir(parents=True)
+    (cache.folder / "locks").mkdir()
+    begun, deleted = threading.Event(), threading.Event()
+
+    def make(folder: Path) -> Mapping[str, Any]:
+        (folder / "a").write_bytes(b"a")
+        begun.set()
+        assert deleted.wait(60)
+        (folder / "b").write_bytes(b"b")
+        return {}
+
+    maker = threading.Thread(target=Cache(cache.folder, lambda waits: begun.set()).entry, args=("other", make))
+    delete = shutil.rmtree
+
+    def delete_late(path: Path, **options: Any) -> None:
+        """Delete the leftovers when the other process has begun to make the entry, or waits."""
+        if path.name == ".other.tmp" and not maker.ident:
+            maker.start()
+            assert begun.wait(60)
+            delete(path, **options)
+            deleted.set()
+        else:
+            delete(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", delete_late)
+    cache.entry(KEY, Maker())
+    maker.join()
+    assert cache.entry("other", Maker()).manifest["files"].keys() == {"a", "b"}
+
+
 def test_second_process_waits_and_names_the_first(cache: Cache, messages: list[str]) -> None:
     make = Maker()
     with slow_maker(cache.folder, KEY, 0.5) as first:
@@ -129,25 +164,103 @@ def test_complete_entry_is_used_while_its_lock_is_held(cache: Cache) -> None:
         assert not reader.is_alive()
 
 
-def test_read_only_cache_serves_complete_entries_and_refuses_others(
+NOBODY = 65534
+
+
+@contextmanager
+def bound_by_permissions() -> Iterator[None]:
+    """Act as a user who is bound by the permissions of files, which root is not."""
+    if os.geteuid():
+        yield
+        return
+    try:
+        os.seteuid(NOBODY)
+    except OSError:
+        pytest.skip("this root cannot act as another user")
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def others_cache(messages: list[str]) -> Iterator[Cache]:
+    """A cache with the entry KEY, in a folder that other users can reach."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        cache = Cache(Path(name) / "cache", messages.append)
+        cache.entry(KEY, Maker())
+        yield cache
+        for path in (cache.folder, *cache.folder.glob("locks")):
+            os.chmod(path, 0o755)
+
+
+def read_only_lock(folder: Path) -> Path:
+    for path in (folder, folder / "locks"):
+        os.chmod(path, 0o777)
+    lock = folder / "locks" / "new"
+    lock.touch()
+    os.chmod(lock, 0o444)
+    return lock
+
+
+def read_only_locks(folder: Path) -> Path:
+    os.chmod(folder, 0o777)
+    os.chmod(folder / "locks", 0o555)
+    return folder / "locks" / "new"
+
+
+def read_only_folder(folder: Path) -> Path:
+    shutil.rmtree(folder / "locks")
+    os.chmod(folder, 0o555)
+    return folder / "locks"
+
+
+@pytest.mark.parametrize("protect", [read_only_lock, read_only_locks, read_only_folder])
+def test_cache_of_another_user_serves_complete_entries_and_refuses_others(
+    protect: Callable[[Path], Path], others_cache: Cache
+) -> None:
+    protected = protect(others_cache.folder)
+    with bound_by_permissions():
+        assert others_cache.entry(KEY, Maker()).manifest["rows"] == 7
+        with pytest.raises(RunError) as error:
+            others_cache.entry("new", Maker())
+    assert str(error.value).startswith(f"{protected}: cannot be written: Permission denied; you can also set SACCADE")
+
+
+def test_damaged_entry_that_cannot_be_replaced_is_reported(others_cache: Cache, messages: list[str]) -> None:
+    flipped(others_cache.folder / KEY / "array")
+    lock = others_cache.folder / "locks" / KEY
+    os.chmod(lock, 0o666)
+    os.chmod(others_cache.folder, 0o555)
+    with bound_by_permissions(), pytest.raises(RunError, match=r"cannot be written: Permission denied; .*SACCADE"):
+        others_cache.entry(KEY, Maker())
+    assert ["made again" in message for message in messages] == [True]
+
+
+def test_leftovers_of_another_user_do_not_prevent_an_entry(others_cache: Cache) -> None:
+    lock = read_only_lock(others_cache.folder)
+    lock.rename(lock.with_name("left"))
+    (others_cache.folder / ".left.tmp").mkdir()
+    with bound_by_permissions():
+        assert others_cache.entry("new", Maker()).manifest["rows"] == 7
+
+
+def test_entry_that_is_deleted_while_it_is_verified_is_made_again(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache.entry(KEY, Maker())
+    entry, is_file = cache.entry(KEY, Maker()), Path.is_file
 
-    def read_only(path: Path, *args: Any, **options: Any) -> None:
-        raise OSError(30, "Read-only file system")
+    def deleted_afterwards(path: Path) -> bool:
+        found = is_file(path)
+        shutil.rmtree(entry.folder, ignore_errors=True)
+        return found
 
-    monkeypatch.setattr(Path, "mkdir", read_only)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "is_file", deleted_afterwards)
+        with pytest.raises(RunError, match="array: cannot be read: No such file"):
+            verify(entry.folder)
     assert cache.entry(KEY, Maker()).manifest["rows"] == 7
-    with pytest.raises(RunError, match=r"cannot be written: Read-only file system; .*SACCADE_CACHE"):
-        cache.entry("new", Maker())
-
-
-def test_entry_holds_no_path(cache: Cache) -> None:
-    entry = cache.entry(KEY, Maker())
-    for path in entry.folder.iterdir():
-        assert str(cache.folder.parent).encode() not in path.read_bytes()
-    assert json.loads((entry.folder / "manifest.json").read_bytes())["files"].keys() == {"array"}
 
 
 # ── where the cache is ────────────────────────────────────────────────────────────────────────────
@@ -188,7 +301,7 @@ def test_named_folder_is_never_replaced(tmp_path: Path, messages: list[str], mon
     monkeypatch.setenv("SACCADE_CACHE", str(tmp_path / "file" / "cache"))
     folder = usable_folder(tmp_path / "run", messages.append)
     assert not messages
-    with pytest.raises(RunError, match="the cache cannot be written"):
+    with pytest.raises(RunError, match=r"cannot be written: Not a directory; .*SACCADE_CACHE"):
         Cache(folder, messages.append).entry(KEY, Maker())
 
 
@@ -197,6 +310,14 @@ def test_full_disk_is_reported_with_the_ways_out(cache: Cache) -> None:
         raise OSError(28, os.strerror(28))
 
     with pytest.raises(RunError, match=r"disk is full; free some space.*SACCADE_CACHE.*data\.cache"):
+        cache.entry(KEY, make)
+
+
+def test_error_that_no_folder_causes_does_not_advise_another_folder(cache: Cache) -> None:
+    def make(folder: Path) -> Mapping[str, Any]:
+        raise RunError("the other process ended")
+
+    with pytest.raises(RunError, match=r"^the other process ended$"):
         cache.entry(KEY, make)
 
 

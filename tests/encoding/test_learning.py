@@ -65,7 +65,7 @@ def test_process_that_was_killed_is_reported(children: list[ChildProcess], monke
         yield from TEXTS
 
     monkeypatch.setattr(learning, "TEXTS_PER_MESSAGE", 8)
-    with pytest.raises(RunError, match=r"a process that learns the tokenizer ended with exit code -9; if memory"):
+    with pytest.raises(RunError, match=r"a process that learns the tokenizer ended with exit code -9; it was killed"):
         in_process({"kind": "words"}).learn(texts())
 
 

@@ -1,4 +1,4 @@
-"""Encoding a text and ordering an epoch take little memory for each row."""
+"""Encoding a text, ordering an epoch and checking the data take little memory for each row."""
 
 import tracemalloc
 from collections import Counter
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from contracts.checks.cached_pairs import small_blocks
-from saccade.data import length_order
+from saccade.data import check, findings, length_order
 from saccade.data.batches import Corpus, epoch_batches
 from saccade.data.codecs import Codecs
 from saccade.data.flat_rows import FlatRows
@@ -51,6 +51,27 @@ def test_order_of_an_epoch_takes_16_bytes_a_row(monkeypatch: pytest.MonkeyPatch)
     assert (
         peak_bytes(lambda: epoch_batches(corpus, 4096, 1, 0)) < (16 + 2) * rows
     )  # the list of batches takes 1 of the 2
+
+
+class NumberedPairs:
+    """A source of this many different pairs."""
+
+    def __init__(self, rows: int):
+        self._rows = rows
+
+    def files(self) -> dict[str, Path]:
+        return {}
+
+    def rows(self) -> Iterator[Pair]:
+        return (Pair(f"source text {n}", "a target text", f"t:{n}") for n in range(1, self._rows + 1))
+
+
+def test_report_of_a_data_check_takes_11_bytes_a_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "_PAIRS_COMPARED", 1000)
+    monkeypatch.setattr(findings, "_HASHES_COMPARED", 1000)
+    small, large = (check._read(NumberedPairs(rows), 256) for rows in (20_000, 60_000))
+    check._report(small, None)  # what is loaded at the first call does not count
+    assert peak_bytes(lambda: check._report(large, None)) - peak_bytes(lambda: check._report(small, None)) < 11 * 40_000
 
 
 # ── the sample from which sentencepiece learns ────────────────────────────────────────────────────

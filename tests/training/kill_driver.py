@@ -184,6 +184,23 @@ def make_third_update_slow(began: Path, ended: Path) -> None:
     loop.update = slow_update
 
 
+def record_makes(path: Path) -> None:
+    """Append a line with the rank to a file whenever an entry of the cache is made."""
+    from saccade.encoding.cache import Cache
+
+    entry = Cache.entry
+
+    def recorded_entry(cache: Cache, key: str, make: Any) -> Any:
+        def recorded_make(folder: Path) -> Any:
+            with path.open("a") as file:
+                file.write(f"rank {os.environ['RANK']}\n")
+            return make(folder)
+
+        return entry(cache, key, recorded_make)
+
+    Cache.entry = recorded_entry
+
+
 def run_child(job: Job) -> int:
     from saccade.cli import main
 
@@ -194,6 +211,8 @@ def run_child(job: Job) -> int:
         plant_resume_defect(job["forget"])
     if "slow_update" in job:
         make_third_update_slow(*map(Path, job["slow_update"]))
+    if "makes" in job:
+        record_makes(Path(job["makes"]))
     if "copies" in job:
         CallWatcher(copying_listener(job))
     if "at" in job:

@@ -60,9 +60,9 @@ def test_resume_from_the_cache_is_bit_exact(
     assert any("source_ids" in message and "made again" in message for message in resumed.messages)
 
 
-def test_text_classification_from_the_cache_has_the_same_bits(
-    tmp_path: Path, cache: Path, recipe_with: Callable[..., Recipe], contents: Contents
-) -> None:
+@pytest.fixture
+def classification(tmp_path: Path, recipe_with: Callable[..., Recipe]) -> Callable[..., Recipe]:
+    """`classification(*flags)`: a recipe that classifies labeled texts."""
     lines = "".join(f"{'ab'[n % 2]} {'abcdefg'[n % 7]} {'uvwxyz'[n % 6]} c\n" for n in range(40))
     for split in ("train", "dev", "test"):
         (tmp_path / split).write_text(lines, "utf-8")
@@ -74,10 +74,44 @@ def test_text_classification_from_the_cache_has_the_same_bits(
         "model.head=linear",
         "train.best_by=loss",
     ]
+    return lambda *more: recipe_with(*flags, *more)
+
+
+def test_text_classification_from_the_cache_has_the_same_bits(
+    tmp_path: Path, cache: Path, classification: Callable[..., Recipe], contents: Contents
+) -> None:
     for name, cached in (("memory", NEVER), ("cached", ALWAYS)):
-        train_run(recipe_with(*flags, cached), tmp_path / name)
+        train_run(classification(cached), tmp_path / name)
     assert len(entries(cache)) == 2
     assert without_config(contents(tmp_path / "cached")) == without_config(contents(tmp_path / "memory"))
+
+
+@pytest.mark.parametrize("taken", ["both", "source", "none"])
+def test_fine_tuning_from_the_cache_has_the_same_bits(
+    taken: str, tmp_path: Path, cache: Path, classification: Callable[..., Recipe], contents: Contents
+) -> None:
+    train_run(classification(NEVER), tmp_path / "parent")
+    start = (f'train.start_from="{tmp_path / "parent"}"', f'train.start_vocabulary="{taken}"')
+    if taken != "both":  # with labels of its own
+        text = (tmp_path / "train").read_text("utf-8").replace("a ", "new ")
+        for split in ("train", "dev", "test"):
+            (tmp_path / split).write_text(text, "utf-8")
+    runs = {name: train_run(classification(*start, name), tmp_path / name[-6:]) for name in (NEVER, ALWAYS)}
+    assert without_config(contents(tmp_path / ALWAYS[-6:])) == without_config(contents(tmp_path / NEVER[-6:]))
+    assert runs[ALWAYS].messages == runs[NEVER].messages
+    assert len(entries(cache)) == (1 if taken == "both" else 2)  # "both": no tokenizer is learned
+
+
+def test_labels_that_the_parent_does_not_know_are_found_in_the_stream(
+    tmp_path: Path, classification: Callable[..., Recipe]
+) -> None:
+    train_run(classification(NEVER), tmp_path / "parent")
+    with (tmp_path / "train").open("a") as file:
+        file.write("new a\n")
+    start = f'train.start_from="{tmp_path / "parent"}"'
+    messages = {message_of(classification(start, flag), tmp_path / "run") for flag in (ALWAYS, NEVER)}
+    assert len(messages) == 1
+    assert "has labels that" in messages.pop()
 
 
 def message_of(recipe: Recipe, run: Path) -> str:
@@ -145,6 +179,8 @@ def test_two_ranks_share_the_cache(
     splits = [f'data.{s}={{kind="pairs", src="{s}.en", tgt="{s}.de"}}' for s in ("train", "dev", "test")]
     flags = [f'data.folder="{corpus}"', *splits, "train.updates=12", ALWAYS]
     environment = {"SACCADE_CACHE": str(cache), "SACCADE_HEARTBEAT_TIMEOUT": "15"}
-    ranks = job(tmp_path / "run", flags, ranks=2, environment=environment)
-    assert drive(ranks) == [0], stderr_of(ranks)
+    makes = tmp_path / "makes"
+    ranks = job(tmp_path / "run", flags, ranks=2, environment=environment, makes=str(makes))
+    assert drive(ranks) == [0], stderr_of(tmp_path / "run")
+    assert makes.read_text("utf-8") == "rank 0\n" * 2  # the tokenizer and the arrays
     assert len(entries(cache)) == 2

@@ -197,7 +197,7 @@ def test_read_only_folder_is_refused_before_training(
     out, err = capsys.readouterr()
     assert out == ""
     assert re.fullmatch(
-        rf"saccade: {mount_point / 'run'}: cannot be written: (Read-only file system|Permission denied)\n", err
+        rf"saccade: {mount_point / 'run'}(/lock)?: cannot be written: (Read-only file system|Permission denied)\n", err
     )
 
 

@@ -31,7 +31,8 @@ def train(
     run: str
         The folder of the run; default: runs/NAME-OF-RECIPE.
     dry_run: bool
-        Print the number of parameters, and estimate memory, time and disk space from a few updates; write nothing.
+        Print the number of parameters, and estimate memory, time and disk space from a few updates. Nothing is written,
+        except that a large text is encoded into the cache, which the training then uses.
     allow_change: bool
         When resuming: allow changes of settings that do not affect the weights trained so far, such as train.updates.
     """

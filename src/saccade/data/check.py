@@ -38,6 +38,7 @@ _EXAMPLES_SHOWN = 3
 _CHARACTERS_SHOWN = 20
 _RATIO_FACTOR = 3.0
 _RATIO_MIN_CHARACTERS = 10
+_PAIRS_COMPARED = 1 << 16  # at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,19 +217,32 @@ def _text_report(split: _TextStatistics, train: _TextStatistics | None) -> Split
 def _odd_ratios(split: _TextStatistics) -> Finding:
     """Find pairs whose ratio of source to target length is more than _RATIO_FACTOR times above or below the median.
     Pairs with an empty side, or with fewer than _RATIO_MIN_CHARACTERS characters on both sides, are not checked."""
-    source, target = (np.asarray(split.characters[side], dtype=float) for side in SIDES)
-    rows = np.flatnonzero((np.maximum(source, target) >= _RATIO_MIN_CHARACTERS) & (np.minimum(source, target) > 0))
-    if not len(rows):
+    checked = array("d")
+    for _, ratios in _length_ratios(split):
+        checked.frombytes(ratios.tobytes())
+    if not checked:
         return Finding(0, [])
-    ratios = source[rows] / target[rows]
-    median = float(np.median(ratios))
-    odd = np.flatnonzero((ratios > median * _RATIO_FACTOR) | (ratios < median / _RATIO_FACTOR))
-    first = [
-        f"{split.location(int(rows[i]))}: {int(source[rows[i]])} source and {int(target[rows[i]])} target characters, "
-        f"ratio {ratios[i]:.2f}; the median is {median:.2f}"
-        for i in odd[:_EXAMPLES_SHOWN]
-    ]
-    return Finding(len(odd), first)
+    median = float(np.median(np.asarray(checked), overwrite_input=True))
+    count, first = 0, []
+    for rows, ratios in _length_ratios(split):
+        odd = np.flatnonzero((ratios > median * _RATIO_FACTOR) | (ratios < median / _RATIO_FACTOR))
+        count += len(odd)
+        for i in odd[: _EXAMPLES_SHOWN - len(first)]:
+            row = int(rows[i])
+            source, target = (split.characters[side][row] for side in SIDES)
+            lengths = f"{source} source and {target} target characters"
+            first.append(f"{split.location(row)}: {lengths}, ratio {ratios[i]:.2f}; the median is {median:.2f}")
+    return Finding(count, first)
+
+
+def _length_ratios(split: _TextStatistics) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The row numbers of the pairs whose ratio is checked, and their ratios, in chunks."""
+    source, target = (np.asarray(split.characters[side]) for side in SIDES)
+    for start in range(0, len(source), _PAIRS_COMPARED):
+        chunk = slice(start, start + _PAIRS_COMPARED)
+        shorter, longer = np.minimum(source[chunk], target[chunk]), np.maximum(source[chunk], target[chunk])
+        rows = start + np.flatnonzero((longer >= _RATIO_MIN_CHARACTERS) & (shorter > 0))
+        yield rows, source[rows] / target[rows]
 
 
 def _overlap(split: _TextStatistics, train: _TextStatistics | None, unit: Literal["source", "pair"]) -> Finding:

@@ -27,6 +27,16 @@ MIN_TEXTS_FOR_THREADS = 32  # sentencepiece starts threads for a list; for fewer
 MAX_TRAINING_TEXTS = 2_000_000  # of more, a sample is used: all would need memory and hardly change what is learned
 
 
+_encoding_threads = -1  # one for each core
+
+
+def set_encoding_threads(count: int) -> None:
+    """Set the number of threads in which the tokenizers of this process encode many texts, as torch.set_num_threads
+    does for tensors. At first there is one for each core."""
+    global _encoding_threads
+    _encoding_threads = count
+
+
 class Tokenizer(Protocol):
     """A learned tokenizer. `encode` adds no special tokens; `decode` leaves them out."""
 
@@ -85,7 +95,7 @@ class SentencePieceTokenizer(_TokenInput):
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if len(texts) < MIN_TEXTS_FOR_THREADS:
             return [self._model.EncodeAsIds(text) for text in texts]
-        return self._model.EncodeAsIds(list(texts))
+        return self._model.EncodeAsIds(list(texts), num_threads=_encoding_threads)
 
     def cut(self, text: str) -> list[str]:
         """The pieces of a text, including unknown ones."""

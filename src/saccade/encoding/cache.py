@@ -1,19 +1,18 @@
 """The cache: a folder with one entry for each key, shared by all trainings. An entry is a folder of files with a
 manifest of their checksums; it is complete or does not exist."""
 
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from saccade.errors import RunError, remedy
-from saccade.runs.files import discard, locked, new_folder, verify
+from saccade.errors import RunError, WriteError, remedy
+from saccade.runs.files import discard, locked, new_folder, verify, write_error
 
 VARIABLE = "SACCADE_CACHE"
 ADVICE = f'you can also set {VARIABLE} to another folder, or data.cache to "never"'
@@ -44,23 +43,26 @@ def default_folder() -> Path:
     try:
         return Path(xdg if os.path.isabs(xdg) else Path.home() / ".cache") / "saccade"
     except RuntimeError:
-        raise RunError(f"there is no home folder for the cache; set {VARIABLE} to a folder") from None
+        raise RunError("there is no home folder for the cache") from None
 
 
 def usable_folder(fallback: Path, report: Callable[[str], None]) -> Path:
     """The default folder; `fallback` if that cannot be written and the user did not name it."""
-    try:
-        folder = default_folder()
-        problem = _why_not_writable(folder)
-    except RunError as error:
-        folder, problem = fallback, str(error)
-    if not problem or os.environ.get(VARIABLE):  # a folder that the user named is never replaced
-        return folder
+    if not (problem := why_not_default_folder()):
+        return default_folder()
     report(f"the cache is in {fallback}, because {problem}; set {VARIABLE} to share it between trainings")
     return fallback
 
 
-def _why_not_writable(folder: Path) -> str:
+def why_not_default_folder() -> str:
+    """Why another folder than the default one must be used; "" if that can be written, or if the user named it, because
+    a named folder is never replaced."""
+    if os.environ.get(VARIABLE):
+        return ""
+    try:
+        folder = default_folder()
+    except RunError as error:
+        return str(error)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -80,33 +82,36 @@ class Cache:
         path = self.folder / key
         with suppress(RunError):
             return self._verified(path)
-        with remedy(ADVICE):
-            self._prepare_folder()
-            with locked(self._lock(key), self._wait):
-                if path.is_dir():
-                    try:
-                        return self._verified(path)
-                    except RunError as error:
-                        self.report(f"{error}; it is made again")
-                        discard(path)
-                self._delete_leftovers(key)
-                facts: dict[str, Any] = {}
-                with new_folder(path, facts, 0) as temporary:
-                    facts |= make(temporary)
+        with remedy(ADVICE, WriteError):
+            try:
+                self._prepare_folder()
+                with locked(self._lock(key), self._wait):
+                    return self._verified_or_made(path, make)
+            except OSError as error:
+                raise write_error(self.folder, error, 0) from None
+
+    def _verified_or_made(self, path: Path, make: Make) -> Entry:
+        if path.is_dir():
+            try:
                 return self._verified(path)
+            except RunError as error:
+                self.report(f"{error}; it is made again")
+                discard(path)
+        self._delete_leftovers(path.name)
+        facts: dict[str, Any] = {}
+        with new_folder(path, facts, 0) as temporary:
+            facts |= make(temporary)
+        return self._verified(path)
 
     def _verified(self, path: Path) -> Entry:
         return Entry(path, verify(path))
 
     def _prepare_folder(self) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "locks").mkdir(exist_ok=True)
-            tag = self.folder / CACHE_TAG
-            if not tag.exists():
-                tag.write_text(CACHE_TAG_CONTENT, "utf-8")
-        except OSError as error:
-            raise RunError(f"{self.folder}: the cache cannot be written: {error.strerror or error}") from None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "locks").mkdir(exist_ok=True)
+        tag = self.folder / CACHE_TAG
+        if not tag.exists():
+            tag.write_text(CACHE_TAG_CONTENT, "utf-8")
 
     def _lock(self, key: str) -> Path:
         return self.folder / "locks" / key
@@ -115,22 +120,14 @@ class Cache:
         self.report(f"process {pid} is writing the same data to the cache; waiting until it ends")
 
     def _delete_leftovers(self, own_key: str) -> None:
-        """Delete what killed processes had only partly written: temporary folders whose lock is free."""
+        """Delete what killed processes had only partly written: temporary folders whose lock is free. The lock is held
+        meanwhile, so that no other process makes the entry at the same time."""
         for path in [*self.folder.glob(".*.tmp"), *self.folder.glob(".*.old")]:
             key = path.stem.removeprefix(".")
-            if key == own_key or _is_free(self._lock(key)):
+            lock = nullcontext() if key == own_key else locked(self._lock(key), _skip)
+            with suppress(RunError), lock:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_free(lock: Path) -> bool:
-    try:
-        handle = os.open(lock, os.O_RDWR)
-    except OSError:
-        return not lock.exists()
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
-    return True
+def _skip(pid: str) -> NoReturn:
+    raise RunError(f"process {pid} is writing it")

@@ -2,6 +2,7 @@
 `multiprocessing` process, because those would copy the threads' locks of torch or run the user's script again."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,12 +13,19 @@ from saccade.errors import RunError
 
 
 class ChildProcess:
-    """Runs a module of Saccade with one thread. `does` completes the sentence "a process that …" of an error."""
+    """Runs a module of Saccade. `does` completes the sentence "a process that …" of an error."""
 
     def __init__(self, module: str, does: str):
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-P", "-m", module]
-        self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            folders = (folder or os.getcwd() for folder in sys.path)
+            environment = os.environ | {"PYTHONPATH": os.pathsep.join(folders), "OMP_NUM_THREADS": "1"}
+            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        except OSError as error:
+            raise RunError(
+                f"a process that {does} cannot be started: {error.strerror or error}; if memory or open files ran out, "
+                "free some, and run the same command again"
+            ) from None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._input, self._output, self._does = self._process.stdin, self._process.stdout, does
@@ -35,10 +43,10 @@ class ChildProcess:
         return parts
 
     def _ended(self) -> RunError:
-        return RunError(
-            f"a process that {self._does} ended with exit code {self._process.wait()}; if memory was short, free some, "
-            "and run the same command again"
-        )
+        code = self._process.wait()
+        killed = "it was killed, perhaps because memory was short: free some, and run the same command again"
+        advice = killed if code == -signal.SIGKILL else "see the message above"
+        return RunError(f"a process that {self._does} ended with exit code {code}; {advice}")
 
     def close(self) -> None:
         """Close the input, which ends a child that waits for a message, and wait for its end."""

@@ -5,10 +5,11 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from threading import Thread
 
 from saccade.config import Slot, build
 from saccade.data.tokenizers import TOKENIZERS
-from saccade.encoding.messages import receive, send
+from saccade.encoding.messages import answer, receive
 from saccade.errors import DataError
 
 
@@ -21,22 +22,29 @@ def main() -> None:
         return
     kind = build(Slot(TOKENIZERS).fill(json.loads(first[0])), "data.tokenizer")
     try:
-        answer = [b"", kind.learn(_texts()).dump()]
+        learned = [b"", kind.learn(_texts()).dump()]
     except DataError as error:
-        answer = [str(error).encode(), b""]
-    send(sys.stdout.buffer, answer)
+        learned = [str(error).encode(), b""]
+    answer(learned)
 
 
 def _texts() -> Iterator[str]:
     while True:
-        send(sys.stdout.buffer, [])
+        answer([])
         columns = receive(sys.stdin.buffer)
         if columns is None:
             os._exit(1)  # the parent was killed
         if not columns:
+            Thread(target=_end_with_parent, daemon=True).start()
             return
         for column in columns:
             yield from column.decode().split("\n")
+
+
+def _end_with_parent() -> None:
+    """End this process when the parent ends, which sends nothing after the last text: learning may take minutes."""
+    os.read(sys.stdin.fileno(), 1)  # not sys.stdin.buffer, whose lock an exit of this process would need
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Messages between a training and its child processes: lists of byte strings over pipes."""
 
+import os
 import struct
+import sys
 from collections.abc import Sequence
 from typing import IO
 
@@ -14,6 +16,14 @@ def send(stream: IO[bytes], parts: Sequence[bytes]) -> None:
         stream.write(_SIZE.pack(len(part)))
         stream.write(part)
     stream.flush()
+
+
+def answer(parts: Sequence[bytes]) -> None:
+    """Write a message of a child process to its parent. If the parent was killed, end this process."""
+    try:
+        send(sys.stdout.buffer, parts)
+    except BrokenPipeError:
+        os._exit(1)  # a normal exit would try to write the rest
 
 
 def receive(stream: IO[bytes]) -> list[bytes] | None:

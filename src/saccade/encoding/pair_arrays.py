@@ -4,20 +4,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, overload
 
 import numpy as np
 
 from saccade.data.batches import Collate, Corpus
-from saccade.data.codecs import AnyCodecs, LabelCodec
+from saccade.data.codecs import AnyCodecs
 from saccade.data.flat_rows import FlatRows
 from saccade.data.sources import LineSource, Pair
 from saccade.data.sources.rows import line_of
 from saccade.data.tokenizers import Tokenizer
 from saccade.encoding.tokenizer_pool import TokenizerPool
 from saccade.errors import RunError
-from saccade.tasks.task import Encoded, PairTask, counts_of, kept_rows
+from saccade.tasks.task import Encoded, PairTask, Side, counts_of, kept_rows
 
 # The type of each file. Rows start at `starts` in `ids`; `lines` are line numbers of the first data file.
 SIDE_TYPES = {"ids": "<i4", "lengths": "<i4", "starts": "<i8"}
@@ -46,8 +47,8 @@ class PairEncoder:
     codecs: AnyCodecs
     longest: int
 
-    @property
-    def tokenizers(self) -> list[Tokenizer]:
+    @cached_property
+    def tokenizers(self) -> dict[Side, Tokenizer]:
         return self.task.tokenizers(self.codecs)
 
     def blocks(self, pairs: Iterable[Pair]) -> Iterator[PairBlock]:
@@ -63,11 +64,8 @@ class PairEncoder:
             yield self._block(block)
 
     def _block(self, pairs: Sequence[Pair]) -> PairBlock:
-        columns = ["\n".join([getattr(pair, side) for pair in pairs]).encode() for side in self.task.text_sides]
-        codec, labels = self.codecs.target, None
-        if isinstance(codec, LabelCodec):
-            labels = FlatRows.of([codec.encode((pair.target,), pair.location) for pair in pairs])
-        return PairBlock([line_of(pair) for pair in pairs], columns, labels)
+        columns = ["\n".join([getattr(pair, side) for pair in pairs]).encode() for side in self.tokenizers]
+        return PairBlock([line_of(pair) for pair in pairs], columns, self.task.encode_labels(pairs, self.codecs))
 
     def write(self, blocks: Iterable[tuple[PairBlock, list[FlatRows]]], folder: Path) -> dict[str, Any]:
         """Write the arrays of the kept pairs, and return the number of rows that were left out for each reason."""
@@ -110,7 +108,7 @@ def encode_blocks(
     blocks: Iterable[PairBlock], encoder: PairEncoder, kind: str, processes: int, folder: Path
 ) -> dict[str, int]:
     """Encode pairs into the files of a folder, and return the number of rows left out for each reason."""
-    with TokenizerPool[PairBlock](kind, encoder.tokenizers, processes) as pool:
+    with TokenizerPool[PairBlock](kind, [*encoder.tokenizers.values()], processes) as pool:
         return encoder.write(pool.encoded(blocks), folder)
 
 

@@ -1,14 +1,13 @@
 """The process that tokenizes columns of texts. It imports no torch."""
 
-import os
 import signal
 import sys
 
 import numpy as np
 
 from saccade.data.flat_rows import FlatRows
-from saccade.data.tokenizers import TOKENIZERS, Tokenizer
-from saccade.encoding.messages import receive, send
+from saccade.data.tokenizers import TOKENIZERS, Tokenizer, set_encoding_threads
+from saccade.encoding.messages import answer, receive
 
 
 def encode_column(tokenizer: Tokenizer, column: bytes) -> FlatRows:
@@ -23,15 +22,13 @@ def main() -> None:
     first = receive(sys.stdin.buffer)
     if first is None:
         return
+    set_encoding_threads(1)  # there is a process for each core
     kind = TOKENIZERS[first[0].decode()]()
     tokenizers = [kind.read(stored) for stored in first[1:]]
     while (columns := receive(sys.stdin.buffer)) is not None:
         encoded = [encode_column(tokenizer, column) for tokenizer, column in zip(tokenizers, columns, strict=True)]
         arrays = (array for rows in encoded for array in (rows.values, rows.lengths))
-        try:
-            send(sys.stdout.buffer, [array.astype(np.int32, copy=False).tobytes() for array in arrays])
-        except BrokenPipeError:
-            os._exit(1)  # the parent was killed; a normal exit would try to write the rest
+        answer([array.astype(np.int32, copy=False).tobytes() for array in arrays])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import saccade
 from saccade.errors import SaccadeError
 from saccade.formats.exported import ExportableRun
 from saccade.runs.evaluations import evaluation_key, load_evaluation
-from saccade.runs.files import read_json
+from saccade.runs.files import MANIFEST, read_json
 from saccade.runs.history import read_history
 from saccade.tasks.evaluation import MetricScore
 
@@ -67,7 +67,7 @@ _USE = [
 def stored_scores(run: ExportableRun) -> tuple[str, tuple[MetricScore, ...]]:
     """The split and the scores: those stored by `saccade report`, or else those of the checkpoint's last validation."""
     try:
-        manifest = read_json(run.checkpoint / "manifest.json")
+        manifest = read_json(run.checkpoint / MANIFEST)
         evaluation = load_evaluation(run.folder, evaluation_key(run.folder, run.recipe, manifest))
     except (SaccadeError, KeyError, TypeError, AttributeError):
         return "test", ()

@@ -18,7 +18,7 @@ from saccade.data.tokenizers import Tokenizer, TokenizerSlot
 from saccade.decode.engine import DecodeConfig
 from saccade.errors import ConfigError, RunError, remedy
 from saccade.runs.checkpoints import FORMAT, WEIGHTS, Checkpoints
-from saccade.runs.files import FileWriter, read_json, sha256, to_json, verify, write_error, write_folder
+from saccade.runs.files import MANIFEST, FileWriter, read_json, sha256, to_json, verify, write_error, write_folder
 
 if TYPE_CHECKING:
     from saccade.data.codecs import Codecs
@@ -133,7 +133,7 @@ def read_exported(folder: Path) -> ExportedModel:
     names = [JOINT_TOKENIZER] if config.joint else [SOURCE_TOKENIZER, TARGET_TOKENIZER]
     for name in names:
         if name not in manifest["files"]:
-            raise RunError(f"{folder / 'manifest.json'}: does not list {name}")
+            raise RunError(f"{folder / MANIFEST}: does not list {name}")
     tokenizers = [kind.read((folder / name).read_bytes()) for name in names]
     return ExportedModel(config, tokenizers[0], tokenizers[-1])
 
@@ -144,22 +144,22 @@ def read_exported(folder: Path) -> ExportedModel:
 def exported_from(run: Path, checkpoint: Path) -> dict[str, str]:
     """The checksums of all run files that an exported folder depends on."""
     with remedy(Checkpoints(checkpoint.parent).advice_if_damaged(checkpoint)):
-        manifest = read_json(checkpoint / "manifest.json")
+        manifest = read_json(checkpoint / MANIFEST)
         try:
             weights = str(manifest["files"][WEIGHTS]["sha256"])
         except (KeyError, TypeError):
-            raise RunError(f"{checkpoint / 'manifest.json'}: is damaged: it does not list {WEIGHTS}") from None
+            raise RunError(f"{checkpoint / MANIFEST}: is damaged: it does not list {WEIGHTS}") from None
     return {
         "weights": weights,
         "config": sha256(run / "config.toml"),
-        "codecs": sha256(run / "codecs" / "manifest.json"),
+        "codecs": sha256(run / "codecs" / MANIFEST),
     }
 
 
 def is_up_to_date(folder: Path, run: Path, checkpoint: Path) -> bool:
     """Whether a folder was exported from the current files of the run, by this version of Saccade."""
     try:
-        manifest, expected = read_json(folder / "manifest.json"), exported_from(run, checkpoint)
+        manifest, expected = read_json(folder / MANIFEST), exported_from(run, checkpoint)
     except (RunError, OSError):
         return False
     if not isinstance(manifest, dict):
@@ -170,7 +170,7 @@ def is_up_to_date(folder: Path, run: Path, checkpoint: Path) -> bool:
 def was_written_by_export(folder: Path) -> bool:
     """Whether Saccade wrote a folder, so that it may overwrite it."""
     try:
-        manifest = read_json(folder / "manifest.json")
+        manifest = read_json(folder / MANIFEST)
     except RunError:
         return False
     return isinstance(manifest, dict) and "saccade" in manifest and "exported_from" in manifest

@@ -24,7 +24,7 @@ from saccade.formats.onnx_check import first_difference
 from saccade.formats.onnx_graphs import NEXT_STATE_PREFIX, REPLACED_KINDS, Unexportable, graphs
 from saccade.places import PerSentence
 from saccade.recipe import Recipe
-from saccade.runs.files import read_json
+from saccade.runs.files import MANIFEST, read_json
 from saccade.shapes import Float, Int
 from saccade.tasks import kinds_with
 
@@ -93,8 +93,8 @@ def open(folder: Path) -> SearchEngine:  # noqa: A001 - all formats have `open`
     with remedy(EXPORT_AGAIN):
         exported = read_exported(folder)
         for name in (ENCODER_GRAPH_FILE, STEP_GRAPH_FILE):
-            if name not in read_json(folder / "manifest.json")["files"]:
-                raise RunError(f"{folder / 'manifest.json'}: does not list {name}")
+            if name not in read_json(folder / MANIFEST)["files"]:
+                raise RunError(f"{folder / MANIFEST}: does not list {name}")
     config = exported.config
     model = OnnxModel(folder, config.max_source_length or None, config.max_target_length or None)
     return SearchEngine(model.session, exported.source, exported.target)

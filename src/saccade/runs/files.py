@@ -7,11 +7,11 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from saccade.errors import RunError
+from saccade.errors import RunError, WriteError
 
 MANIFEST = "manifest.json"
 
@@ -103,18 +103,24 @@ def new_folder(folder: Path, facts: Mapping[str, Any], needed: int) -> Iterator[
 def locked(path: Path, busy: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of a file. If another process holds it, call `busy` with its id, then wait. The operating system
     releases the lock when the process ends, however it ends."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            busy(os.read(handle, 20).decode(errors="replace").strip() or "unknown")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            stack.callback(os.close, handle)
+            _lock(handle, busy)
+        except OSError as error:
+            raise write_error(path.parent, error, 0) from None
         yield
-    finally:
-        os.close(handle)
+
+
+def _lock(handle: int, busy: Callable[[str], None]) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        busy(os.read(handle, 20).decode(errors="replace").strip() or "unknown")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
 
 
 def _move(temporary: Path, folder: Path) -> None:
@@ -143,22 +149,25 @@ def verify(folder: Path) -> dict[str, Any]:
     manifest = read_json(folder / MANIFEST)
     files = manifest.get("files") if isinstance(manifest, dict) else None
     if not isinstance(files, dict):
-        raise RunError(f"{folder / 'manifest.json'}: is damaged: it lists no files")
+        raise RunError(f"{folder / MANIFEST}: is damaged: it lists no files")
     for name, expected in files.items():
-        path = folder / name
-        if Path(name).name != name or name == ".." or path.is_symlink():
-            raise RunError(f"{path}: points outside its folder; the files must be in the folder itself, not links")
-        if not path.is_file():
-            raise RunError(f"{path}: is missing")
-        if not isinstance(expected, dict) or path.stat().st_size != expected.get("bytes"):
-            raise RunError(f"{path}: is damaged: its size, {path.stat().st_size} bytes, is not that of the manifest")
         try:
-            checksum = sha256(path)
-        except OSError as error:
-            raise _unreadable(path, error) from None
-        if checksum != expected.get("sha256"):
-            raise RunError(f"{path}: checksum mismatch: the file was changed or damaged")
+            _verify_file(folder / name, name, expected)
+        except OSError as error:  # also if another process deletes the folder meanwhile
+            raise _unreadable(folder / name, error) from None
     return manifest
+
+
+def _verify_file(path: Path, name: str, expected: object) -> None:
+    if Path(name).name != name or name == ".." or path.is_symlink():
+        raise RunError(f"{path}: points outside its folder; the files must be in the folder itself, not links")
+    if not path.is_file():
+        raise RunError(f"{path}: is missing")
+    size = path.stat().st_size
+    if not isinstance(expected, dict) or size != expected.get("bytes"):
+        raise RunError(f"{path}: is damaged: its size, {size} bytes, is not that of the manifest")
+    if sha256(path) != expected.get("sha256"):
+        raise RunError(f"{path}: checksum mismatch: the file was changed or damaged")
 
 
 def _check_free_space(folder: Path, needed: int) -> None:
@@ -167,15 +176,15 @@ def _check_free_space(folder: Path, needed: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def write_error(folder: Path, error: OSError, needed: int) -> RunError:
+def write_error(folder: Path, error: OSError, needed: int) -> WriteError:
     """The error for a failed write. On a full disk it states how many bytes are missing, if `needed` is known (not
     0)."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return RunError(f"{error.filename or folder}: cannot be written: {error.strerror or error}")
+        return WriteError(f"{error.filename or folder}: cannot be written: {error.strerror or error}")
     free = shutil.disk_usage(folder).free
     missing = f"{max(0, needed - free):,} are missing"
     sizes = f": writing needs {needed:,} bytes, {free:,} are free, {missing}" if needed else ""
-    return RunError(f"{folder}: the disk is full{sizes}; free some space and run the same command again")
+    return WriteError(f"{folder}: the disk is full{sizes}; free some space and run the same command again")
 
 
 def _umask() -> int:

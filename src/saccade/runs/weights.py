@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import saccade
 from saccade.errors import RunError, remedy
 from saccade.runs.checkpoints import FORMAT, WEIGHTS, Checkpoints
-from saccade.runs.files import FileWriter, read_json, to_json, write_folder
+from saccade.runs.files import MANIFEST, FileWriter, read_json, to_json, write_folder
 
 TRAINING, STATE = "training.safetensors", "state.json"
 METADATA_BYTES = 1 << 20  # an upper bound for the JSON files and the headers
@@ -114,7 +114,7 @@ def load_training(folder: Path, manifest: Mapping[str, Any]) -> tuple[dict[str, 
 def _listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> Path:
     """The path of a file, whose checksum must be in the manifest."""
     if name not in manifest["files"]:
-        raise RunError(f"{folder / 'manifest.json'}: is damaged: it does not list {name}")
+        raise RunError(f"{folder / MANIFEST}: is damaged: it does not list {name}")
     return folder / name
 
 

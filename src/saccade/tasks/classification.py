@@ -16,11 +16,11 @@ from saccade.parts.token_costs import TokenCost
 from saccade.places import Memory
 from saccade.tasks.labeling import LabelCodecs, Labeling
 from saccade.tasks.losses import Loss, sequence_label_loss
-from saccade.tasks.task import Encoded, ValidationSample, counts_of, kept_rows
+from saccade.tasks.task import Encoded, PairTask, Side, ValidationSample, counts_of, kept_rows
 from saccade.tasks.windows import WindowOutput, predict_windows
 
 
-class Classification(Labeling[WholeRow]):
+class Classification(Labeling[WholeRow], PairTask[WholeRow, LabelCodecs]):
     """Predicts one label for a text or a series from the encoder's summary."""
 
     command = "classify"
@@ -28,8 +28,6 @@ class Classification(Labeling[WholeRow]):
     rows: tuple[type, ...] = get_args(WholeRow)
     expects = "one label for each text or series"
     unit = "sequences"
-    text_sides = ("source",)
-    encodes_text_alone = True
 
     def accepts(self, row: Row) -> bool:
         return isinstance(row, self.rows) and isinstance(row.target, str)
@@ -44,15 +42,18 @@ class Classification(Labeling[WholeRow]):
     def encode(self, rows: Sequence[WholeRow], codecs: LabelCodecs, longest: int) -> Encoded:
         """Sequences that are empty, unlabeled or longer than `longest` tokens or frames are left out."""
         sources = FlatRows.of(codecs.source.encode(rows))
-        targets = FlatRows.of([codecs.target.encode(self.labels(row), row.location) for row in rows])
+        targets = self.encode_labels(rows, codecs)
         left_out = self.left_out(sources, targets, longest)
         kept = kept_rows(left_out)
         corpus = Corpus(sources.take(kept), targets.take(kept), self.collate)
         return Encoded(corpus, tuple(rows[i].location for i in np.flatnonzero(kept).tolist()), counts_of(left_out))
 
-    def tokenizers(self, codecs: LabelCodecs) -> list[Tokenizer]:
+    def tokenizers(self, codecs: LabelCodecs) -> dict[Side, Tokenizer]:
         assert isinstance(codecs.source, TextCodec)
-        return [codecs.source.tokenizer]
+        return {"source": codecs.source.tokenizer}
+
+    def encode_labels(self, rows: Sequence[WholeRow], codecs: LabelCodecs) -> FlatRows:
+        return FlatRows.of([codecs.target.encode(self.labels(row), row.location) for row in rows])
 
     def left_out(self, sources: FlatRows, targets: FlatRows, longest: int) -> dict[str, np.ndarray]:
         return {

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -66,6 +66,7 @@ class Validation:
     samples: tuple[ValidationSample, ...]
 
 
+Side = Literal["source", "target"]
 RowType = TypeVar("RowType", bound=Row)
 CodecsType = TypeVar("CodecsType")
 
@@ -195,24 +196,26 @@ class Task(ABC, Generic[RowType, CodecsType]):
         return ""
 
 
-@runtime_checkable
-class PairTask(Protocol):
-    """What a task adds so that its training pairs can be encoded in blocks and stored in the cache."""
-
-    text_sides: tuple[Literal["source", "target"], ...]  # the other side is a label
+class PairTask(Task[RowType, CodecsType]):
+    """A task whose training pairs can be encoded in blocks and stored in the cache. The arrays must not depend on the
+    options of the task."""
 
     @property
     def encodes_text_alone(self) -> bool:
         """Whether training needs nothing of a pair but the ids of its texts and its label."""
-        ...
+        return True
 
-    def tokenizers(self, codecs: Any) -> list[Tokenizer]:
-        """The tokenizer of each of `text_sides`."""
-        ...
+    @abstractmethod
+    def tokenizers(self, codecs: CodecsType) -> dict[Side, Tokenizer]:
+        """The tokenizer of each side that is text. If the target is none, it is a label."""
 
+    def encode_labels(self, rows: Sequence[RowType], codecs: CodecsType) -> FlatRows | None:
+        """The label of each row; None if the targets are text."""
+        return None
+
+    @abstractmethod
     def left_out(self, sources: FlatRows, targets: FlatRows, longest: int) -> dict[str, np.ndarray]:
         """For each reason to leave rows out of training, the rows [rows] that it applies to."""
-        ...
 
 
 def kept_rows(left_out: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -41,7 +41,8 @@ from saccade.tasks.task import (
     Encoded,
     EvaluationOptions,
     Metric,
-    Task,
+    PairTask,
+    Side,
     TrainedModel,
     Validation,
     ValidationSample,
@@ -61,7 +62,7 @@ CHRF = Metric("chrf", TITLES["chrf"])
 EXACT_MATCH = Metric("exact_match", "exact match")
 
 
-class Translation(Task[Pair, Tokenizers]):
+class Translation(PairTask[Pair, Tokenizers]):
     """Raw text in one language → raw text in another. `r_drop` is the weight of R-Drop's KL divergence between two
     forward passes with different dropout masks (Liang et al. 2021); `mask_sources` is the share of source tokens that
     `<unk>` replaces in training. A model without an encoder reads the source as the beginning of the target."""
@@ -74,7 +75,6 @@ class Translation(Task[Pair, Tokenizers]):
     expects = "pairs of texts"
     unit = "pairs"
     reads: Reads = "decoder"
-    text_sides = ("source", "target")
     metrics: tuple[Metric, ...] = (LOSS, BLEU, CHRF, EXACT_MATCH)
     best_metric = BLEU
 
@@ -100,8 +100,8 @@ class Translation(Task[Pair, Tokenizers]):
     def encodes_text_alone(self) -> bool:
         return not self.penalties
 
-    def tokenizers(self, codecs: Tokenizers) -> list[Tokenizer]:
-        return [codecs.source, codecs.target]
+    def tokenizers(self, codecs: Tokenizers) -> dict[Side, Tokenizer]:
+        return {"source": codecs.source, "target": codecs.target}
 
     def check(self, model: Model, config: ModelConfig, joint: bool) -> None:
         """Refuse two tokenizers where the model has one table of embeddings, and a guide for an attention head that the

@@ -8,7 +8,9 @@ from pathlib import Path
 from saccade.console import clock
 from saccade.data.batches import SamplerState, epoch_batches, updates
 from saccade.devices import peak_memory
-from saccade.recipe import Recipe
+from saccade.encoding.cache import VARIABLE, why_not_default_folder
+from saccade.errors import RunError
+from saccade.recipe import Recipe, sources_of
 from saccade.runs.folder import RunFolder
 from saccade.runs.weights import checkpoint_bytes
 from saccade.training.job import TrainingJob, prepare
@@ -16,6 +18,7 @@ from saccade.training.loop import update
 from saccade.training.progress import Reporter
 from saccade.training.ranks import single_process
 from saccade.training.state import TrainingState
+from saccade.training.training_rows import uses_cache
 
 TIMED_STEPS = 10
 
@@ -46,6 +49,7 @@ class CostEstimate:
 
 def dry_run(recipe: Recipe, path: Path, report: Reporter) -> CostEstimate:
     """Measure peak memory on the largest batch, then speed on the first batches. Nothing is written but the cache."""
+    check_cache_folder(recipe)
     job = prepare(recipe, RunFolder(path), report, ranks=single_process(recipe.train.device))
     settings, corpus = recipe.train, job.train.corpus
     state = TrainingState()
@@ -67,6 +71,12 @@ def dry_run(recipe: Recipe, path: Path, report: Reporter) -> CostEstimate:
         checkpoint_bytes=checkpoint_bytes(job.model, job.training_tensors()),
         checkpoints=max(settings.keep, settings.average) + 2,  # the best one, and the one being written
     )
+
+
+def check_cache_folder(recipe: Recipe) -> None:
+    """Refuse to encode a large text where only the run folder could hold the result: a dry run writes nothing there."""
+    if uses_cache(recipe, sources_of(recipe)["train"]) and (problem := why_not_default_folder()):
+        raise RunError(f"the large training text needs a cache, but {problem}; set {VARIABLE} to a folder")
 
 
 def largest_batch(job: TrainingJob) -> list[int]:

@@ -21,6 +21,7 @@ from saccade.inputs import Input
 from saccade.models.assemble import Model, assemble, shares_embeddings
 from saccade.recipe import Recipe, placeholder_input
 from saccade.runs.checkpoints import WEIGHTS
+from saccade.runs.files import MANIFEST
 from saccade.runs.folder import RunFolder
 from saccade.runs.weights import named_tensors, read_weights
 from saccade.tasks.task import PairTask, Task
@@ -124,7 +125,7 @@ def parent_of(recipe: Recipe) -> Parent | None:
     folder = RunFolder(Path(train.start_from))
     if folder.path.is_file():
         raise ConfigError(f"train.start_from: {folder.path} is a file; give the folder of a run, such as runs/demo")
-    if (folder.path / "manifest.json").is_file():
+    if (folder.path / MANIFEST).is_file():
         raise ConfigError(
             f"train.start_from: {folder.path} is not a run; give the folder of the run and, for one of its "
             f'checkpoints, {CHECKPOINT_KEY} = "step-N"; import an exported model with `saccade import hf`'
@@ -184,7 +185,7 @@ def _check_vocabulary(recipe: Recipe, parent: Recipe, codecs: AnyCodecs) -> None
 
 def _vocabularies(task: Task, codecs: AnyCodecs) -> int:
     """The number of different vocabularies. Two tokenizers of an imported run may have the same one."""
-    return len({tuple(t.vocabulary()) for t in task.tokenizers(codecs)}) if isinstance(task, PairTask) else 1
+    return len({tuple(t.vocabulary()) for t in task.tokenizers(codecs).values()}) if isinstance(task, PairTask) else 1
 
 
 def vocabulary_tensors(recipe: Recipe, codecs: AnyCodecs) -> tuple[set[str], set[str]]:

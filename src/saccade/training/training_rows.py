@@ -71,7 +71,7 @@ class CachedPairs:
     """Pairs of text that are read as a stream, never held in memory. Codecs and arrays are in the cache."""
 
     recipe: Recipe
-    task: PairTask
+    task: PairTask  # of the recipe
     source: LineSource
     checksums: Mapping[str, str]  # of the data files
     cache: Cache
@@ -81,9 +81,9 @@ class CachedPairs:
         return self.stream()
 
     def learn(self) -> AnyCodecs:
-        task, data = self.recipe.built_task, self.recipe.data
+        task, data = self.task, self.recipe.data
         kind = build(data.tokenizer, "data.tokenizer")
-        settings = {"task": kind_of(self.recipe.task), "tokenizer": plain(data.tokenizer), "joint": data.joint}
+        settings = {"tokenizer": plain(data.tokenizer), "joint": data.joint}
 
         def make(folder: Path) -> dict[str, Any]:
             self.cache.report("learning the tokenizer")
@@ -106,9 +106,9 @@ class CachedPairs:
 
     def _encode(self, codecs: AnyCodecs) -> Encoded:
         encoder = PairEncoder(self.task, codecs, self.recipe.data.longest)
-        kind, collate = kind_of(self.recipe.data.tokenizer), self.recipe.built_task.collate
-        stored = {name: key_of({"": content.hex()}) for name, content in self.recipe.built_task.files(codecs).items()}
-        settings = {"longest": encoder.longest, "tokenizer": kind, "files": stored, "collate": type(collate).__name__}
+        kind = kind_of(self.recipe.data.tokenizer)
+        stored = {name: key_of({"": content.hex()}) for name, content in self.task.files(codecs).items()}
+        settings = {"longest": encoder.longest, "tokenizer": kind, "files": stored}
 
         def make(folder: Path) -> dict[str, Any]:
             stream = self.stream()
@@ -119,20 +119,22 @@ class CachedPairs:
 
         entry = self.cache.entry(key_of({"arrays": settings, **self._facts()}), make)
         self.bad_rows = entry.manifest["bad_rows"]
-        return map_pairs(entry.folder, entry.manifest["left_out"], collate, self.source)
+        return map_pairs(entry.folder, entry.manifest["left_out"], self.task.collate, self.source)
 
     def stream(self) -> RowStream:
         """The usable pairs, read from the files."""
         return RowStream(self.source, skip_bad=self.recipe.data.skip_bad)
 
     def _facts(self) -> dict[str, Any]:
-        """What the rows depend on, and the versions of what encodes them. Files count by content, not by name."""
+        """What the rows depend on, the kind of the task, which decides how they are encoded and which are left out, and
+        the versions of what encodes them. Files count by content, not by name."""
         options = plain(self.recipe.data.train)
         versions = [ARRAYS_FORMAT, sentencepiece.__version__, unicodedata.unidata_version]
         return {
             "data": {option: self.checksums[f"data.train.{option}"] for option in self.source.files()},
             "source": {name: value for name, value in options.items() if name not in self.source.files()},
             "skip_bad": self.recipe.data.skip_bad,
+            "task": kind_of(self.recipe.task),
             "versions": versions,
         }
 
@@ -141,20 +143,25 @@ def cached_pairs(
     recipe: Recipe, source: Source, checksums: Mapping[str, str], run: Path, report: Say
 ) -> CachedPairs | None:
     """The training rows in the cache; None if they should be in memory."""
-    task, wish = recipe.built_task, recipe.data.cache
-    reason = why_not_cached(recipe, task, source)
-    if reason and wish == "always":
-        raise ConfigError(f'data.cache: "always" is not possible, because {reason}; set it to "auto"')
-    if reason or wish == "never":
+    if not uses_cache(recipe, source):
         return None
+    task = recipe.built_task
     assert isinstance(task, PairTask)
     assert isinstance(source, LineSource)
-    if wish == "auto" and sum(path.stat().st_size for path in source.files().values()) < CACHED_FROM_BYTES:
-        return None
     rows = CachedPairs(recipe, task, source, checksums, Cache(usable_folder(run / "cache", report), report))
     if next(iter(rows.stream()), None) is None:
         raise no_rows("train")
     return rows
+
+
+def uses_cache(recipe: Recipe, source: Source) -> bool:
+    """Whether the training rows are encoded into the cache. ConfigError if they must be and cannot."""
+    reason, wish = why_not_cached(recipe, recipe.built_task, source), recipe.data.cache
+    if reason and wish == "always":
+        raise ConfigError(f'data.cache: "always" is not possible, because {reason}; set it to "auto"')
+    if reason or wish == "never":
+        return False
+    return wish == "always" or sum(path.stat().st_size for path in source.files().values()) >= CACHED_FROM_BYTES
 
 
 def why_not_cached(recipe: Recipe, task: Task, source: Source) -> str:
@@ -166,7 +173,8 @@ def why_not_cached(recipe: Recipe, task: Task, source: Source) -> str:
         return f"the task '{kind_of(recipe.task)}' does not train on pairs of text"
     if not task.encodes_text_alone:
         return "task.guide needs the words of the pairs"
-    for key, choice in (("data.train", recipe.data.train), ("data.tokenizer", recipe.data.tokenizer)):
+    choices = {"task": recipe.task, "data.train": recipe.data.train, "data.tokenizer": recipe.data.tokenizer}
+    for key, choice in choices.items():
         if not factory_of(choice).__module__.startswith("saccade."):
             return f"{key} is a class outside of Saccade"
     return ""

@@ -1,7 +1,7 @@
 """The contracts of the cache of encoded pairs: the batches of the in-memory path, and keys that cover what the arrays
 depend on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,19 @@ from saccade.encoding.cache import Cache
 from saccade.encoding.pair_arrays import PairEncoder, encode_blocks, map_pairs
 from saccade.recipe import Recipe, recipe_of, sources_of
 from saccade.runs.folder import checksums, learn_codecs
-from saccade.tasks.task import Encoded
+from saccade.tasks.task import Encoded, PairTask
 from saccade.training.ranks import SingleProcess
 from saccade.training.training_rows import CachedPairs
 
-TextTask = Any  # a task that is a PairTask, too
-
 
 def encoded_both_ways(
-    task: TextTask, source: LineSource, codecs: Codecs[Any, Any], kind: str, longest: int, processes: int, folder: Path
+    task: PairTask[Any, Any],
+    source: LineSource,
+    codecs: Codecs[Any, Any],
+    kind: str,
+    longest: int,
+    processes: int,
+    folder: Path,
 ) -> tuple[Encoded, Encoded]:
     """The rows encoded in memory, and block by block into files."""
     in_memory = task.encode(load_rows(source, skip_bad=True).rows, codecs, longest)
@@ -65,8 +69,8 @@ def check_same_batches(first: Corpus, second: Corpus) -> None:
 
 PAIRS = {"kind": "pairs", "src": "t.en", "tgt": "t.de"}
 BASE: dict[str, Any] = {
-    "data": {"train": PAIRS, "tokenizer": "words", "joint": True, "longest": 20, "cache": "always"},
-    "model": {"dim": 8, "block": {"self": {"heads": 2}, "cross": {"heads": 2}}},
+    "data": {"train": PAIRS, "tokenizer": "words", "joint": True, "longest": 20, "cache": "always", "skip_bad": True},
+    "model": {"dim": 8, "block": {"self": {"heads": 2}}},
 }
 
 
@@ -79,6 +83,7 @@ def cached(recipe: Recipe, cache: Path, messages: list[str]) -> CachedPairs:
     sources, task = sources_of(recipe), recipe.built_task
     train = sources["train"]
     assert isinstance(train, LineSource)
+    assert isinstance(task, PairTask)
     return CachedPairs(recipe, task, train, checksums({"train": train}), Cache(cache, messages.append))
 
 
@@ -90,11 +95,14 @@ def write_pairs(folder: Path, pairs: Sequence[tuple[str, str]]) -> None:
 EXAMPLES = [("a b c", "c b a"), ("b", "b"), ("c d e f", "f e d c"), ("a a", "a a")]
 
 
-def check_key_covers(change: Callable[[Path], dict[str, Any]], folder: Path, cache: Path) -> None:
-    """After a change of files or settings, the arrays are those of the in-memory path, not the earlier ones."""
+Step = Callable[[Path], dict[str, Any]]  # writes files into a folder, and returns changes of the recipe
+
+
+def check_key_covers(steps: Iterable[Step], folder: Path, cache: Path) -> None:
+    """After each change of files or settings, the arrays are those of the in-memory path, not the earlier ones."""
     write_pairs(folder, EXAMPLES)
-    for changes in ({}, change):
-        recipe = text_recipe(folder, changes(folder) if callable(changes) else changes)
+    for step in steps:
+        recipe = text_recipe(folder, step(folder))
         rows = cached(recipe, cache, [])
         codecs = rows.learn()
         mapped = rows.encode(codecs, SingleProcess())

@@ -16,13 +16,14 @@ from contracts.checks.cached_pairs import (
     write_pairs,
 )
 from contracts.planted.defects import Check, Defect, Patch, assert_check_fails, each, patched
-from contracts.test_cached_pairs import CHANGES
+from contracts.test_cached_pairs import CHANGES, WithoutShortTargets
 from saccade.data.codecs import Codecs
 from saccade.data.sources.pairs import Pairs
 from saccade.data.sources.rows import line_of
 from saccade.data.tokenizers import WordKind
 from saccade.encoding import cache, pair_arrays
 from saccade.encoding.tokenizer_pool import TokenizerPool
+from saccade.tasks import TASKS
 from saccade.tasks.translation import Translation
 from saccade.training import training_rows
 
@@ -42,7 +43,8 @@ def rows_check() -> None:
 
 def key_check(change: str) -> Check:
     def check() -> None:
-        with tempfile.TemporaryDirectory() as name:
+        with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+            patch.setitem(TASKS, "without_short_targets", WithoutShortTargets)
             check_key_covers(CHANGES[change], Path(name), Path(name) / "cache")
 
     return check
@@ -80,12 +82,17 @@ DEFECTS = [
     Defect(
         "a key without the data files and their options",
         key_without("data", "source"),
-        (key_check("a file"), key_check("the sides")),
+        (key_check("a file"), key_check("the sides"), key_check("the links"), key_check("the source's options")),
     ),
+    Defect("a key without the task", key_without("task"), (key_check("the task"),)),
     Defect(
         "a key without the settings",
         patched(training_rows, "key_of", key_without_settings),
-        (key_check("data.longest"), key_check("the tokenizer"), key_check("the tokenizer's options")),
+        (
+            key_check("data.longest"),
+            key_check("the tokenizer"),
+            key_check("the tokenizer's options"),
+        ),
     ),
 ]
 
