@@ -22,6 +22,7 @@ class WithoutOptions(nn.Module):
     """An encoder that has no option `embedding`, such as a CNN."""
 
     longest = None
+    keeps_layers = False
 
     def __init__(self, dim: int, input: Input, summary: bool = False):  # noqa: A002 - the name of the wiring
         super().__init__()

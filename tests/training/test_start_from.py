@@ -273,7 +273,7 @@ def test_two_vocabularies_are_refused_without_an_encoder(tmp_path: Path) -> None
     encoder = {"depth": 1, "block": {name: block[name] for name in ("self", "feed_forward")}}
     train_run(recipe_of(base, {"model": {"encoder": encoder}}), tmp_path / "run")
     del block["cross"]
-    child = {"model": {"encoder": "none"}, "train": {"start_from": str(tmp_path / "run")}}
+    child = {"model": {"encoder": "none", "shared_embeddings": "auto"}, "train": {"start_from": str(tmp_path / "run")}}
     with pytest.raises(ConfigError, match=r"^model\.encoder: a model without an encoder reads both languages with one"):
         prepared(recipe_of(base, child), tmp_path)
 

@@ -1,7 +1,7 @@
 """Prepares a training from its recipe: data, codecs, model, optimizer, schedule."""
 
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,16 +118,7 @@ def prepare(
     codecs = codecs_of(recipe, run, rows, ranks, parent)
     train, dev = encode_data(recipe, task, rows, data, codecs, report, ranks)
     task.prepare(train, report.say)
-    model = run.model(recipe, codecs)
-    facts = parent.start(model, recipe, codecs, report.say) if parent else None
-    if frozen := freeze(model, recipe.train.freeze):
-        report.say(frozen)
-        if (
-            ranks.is_main
-            and not run.started()
-            and (warning := warn_of_untrained(model, facts["adopted"] if facts else ()))
-        ):
-            report.say(warning)
+    model, facts = initial_model(recipe, run, codecs, parent, report.say)
     if recipe.train.parallelism == "replicated" or ranks.count == 1:
         model = model.to(ranks.device)
     loss = DeviceLoss(task, ranks.device, recipe.train.precision)
@@ -154,6 +145,20 @@ def prepare(
         checksums=sums,
         parent=facts,
     )
+
+
+def initial_model(
+    recipe: Recipe, run: RunFolder, codecs: AnyCodecs, parent: Parent | None, say: Callable[[str], None]
+) -> tuple[Model, dict[str, Any] | None]:
+    """The model with random weights or the parent's, some of them frozen, and the facts about the parent."""
+    model = run.model(recipe, codecs)
+    facts = parent.start(model, recipe, codecs, say) if parent else None
+    messages = [freeze(model, recipe.train.freeze)]
+    if parent or not recipe.train.start_from:  # otherwise the weights come from a checkpoint or from rank 0
+        messages.append(warn_of_untrained(model, facts["adopted"] if facts else ()))
+    for message in filter(None, messages):
+        say(message)
+    return model, facts
 
 
 def encode_data(
