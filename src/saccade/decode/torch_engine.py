@@ -17,7 +17,6 @@ from saccade.decode.single import SingleDecoder, can_decode_single
 from saccade.devices import device_of
 from saccade.models.assemble import Model
 from saccade.notes import RecordingModule
-from saccade.parts.fused_forms import has_hook
 from saccade.places import DecoderState, Memory
 from saccade.shapes import Float, Int
 
@@ -63,7 +62,8 @@ class FusedModel:
         self.device = device_of(model)
         self._longest, self._has_encoder = model.decoder.longest, model.encoder is not None
         self._parts = [part for part in model.modules() if isinstance(part, RecordingModule)]
-        self._modules = modules = [*model.modules()]
+        modules = [*model.modules()]
+        self._hooks = [hooks for m in modules for hooks in (m._forward_hooks, m._forward_pre_hooks)]
         self._entries = [(table, name) for m in modules for table in (m._modules, m._parameters) for name in table]
         self._weights = [weight for m in modules for weight in m._parameters.values() if weight is not None]
         # inference tensors have no version counter
@@ -92,10 +92,9 @@ class FusedModel:
         return [*[table.get(name) for table, name in self._entries], *[part._listeners for part in self._parts]]
 
     def _versions(self) -> list[int]:
-        """Version counters and addresses, which change when the values of a weight change, and which modules have a
-        hook."""
+        """Version counters and addresses, which change when the values of a weight change, and the numbers of hooks."""
         versions = [weight._version for weight in self._with_version]
-        return [*versions, *[weight.data_ptr() for weight in self._weights], *map(has_hook, self._modules)]
+        return [*versions, *[weight.data_ptr() for weight in self._weights], *map(len, self._hooks)]
 
 
 def _step_model(model: Model) -> StepModel:
