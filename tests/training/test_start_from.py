@@ -357,3 +357,13 @@ def test_parent_is_recorded(tuned_recipe: RecipeWith, parent: Path, tmp_path: Pa
     assert re.fullmatch("[0-9a-f]{64}", facts["sha256"])
     assert set(facts["adopted"]) == set(weights_of(parent, "auto"))
     assert f"Fine-tuned from {parent} (average)." in draw_report(tmp_path / "new", quick=True).read_text("utf-8")
+
+
+@pytest.mark.parametrize("missing", ["run", "name", "checkpoint"])
+def test_damaged_record_of_the_parent_is_refused(missing: str, tmp_path: Path) -> None:
+    facts = {"run": "runs/general", "name": "general", "checkpoint": "step-2"}
+    (tmp_path / "parent.json").write_text(json.dumps(facts), "utf-8")
+    assert RunFolder(tmp_path).parent() == facts
+    (tmp_path / "parent.json").write_text(json.dumps(facts | {missing: None}), "utf-8")
+    with pytest.raises(RunError, match=r"parent\.json: is damaged: it names no run"):
+        RunFolder(tmp_path).parent()

@@ -31,9 +31,8 @@ class Stacked(nn.Module):
     are layers with another block: each is merged over `block`, and `at` holds the numbers of its layers, from 0.
 
     As an encoder (built with `summary` if its summary is read, and with `keeps_layers` set if the states of all layers
-    are): `encode(values, keep) → Memory`. As a decoder (built
-    with `causal`, and with `cross_attention` if there is an encoder): `start(memory | None, rows) → state`,
-    `step(tokens, state) → (hidden, state)`.
+    are): `encode(values, keep) → Memory`. As a decoder (built with `causal`, and with `cross_attention` if there is an
+    encoder): `start(memory | None, rows) → state`, `step(tokens, state) → (hidden, state)`.
     """
 
     keeps_layers = False

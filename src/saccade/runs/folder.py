@@ -172,7 +172,8 @@ class RunFolder:
             return None
         with remedy(RESTORE):
             facts = read_json(self.path / PARENT_FILE)
-            if not isinstance(facts, dict) or not all(isinstance(facts.get(k), str) for k in ("run", "checkpoint")):
+            needed = ("run", "name", "checkpoint")
+            if not isinstance(facts, dict) or not all(isinstance(facts.get(key), str) for key in needed):
                 raise RunError(f"{self.path / PARENT_FILE}: is damaged: it names no run")
         return facts
 

@@ -255,7 +255,8 @@ def _listed(adoption: Adoption) -> list[str]:
 
 
 def _grouped(names: Collection[str], among: Collection[str], prefix: str = "") -> Iterator[str]:
-    """The names, those of a whole part of the model as one: "decoder.*" stands for all of `among` that begin so."""
+    """The names, shortened: "decoder.*" stands for all names that begin with "decoder.", if all of those that are
+    `among` the tensors of the model are to be named."""
     parts = {name.removeprefix(prefix).partition(".")[0] for name in names if name.startswith(prefix)}
     for part in sorted(parts, key=lambda part: (part.isdigit(), int(part) if part.isdigit() else 0, part)):
         below = f"{prefix}{part}."
